@@ -265,10 +265,17 @@ pub mod consumer_state {
     pub const ACTIVE: u32 = 1;
 }
 
-/// What is known of a chunk once it is handed over.
+/// [`ChunkDesc::seq`] while the memory is being cleared for its next use.
+pub const CLEARING: u64 = u64::MAX;
+
+/// What is known of the chunk in one place of the ring.
+///
+/// Taking a place into use: `open` is raised; when there is room `seq` = [`CLEARING`]; the words are zeroed; `seq` = 0
+/// (Release); it is filled; `used` and then `seq` are stored (Release). So the open chunk may be read in place
+/// when `open` names it and `seq` is 0 before and after; and a lossy consumer knows that what it read is whole when `seq` is still the same afterwards.
 #[repr(C)]
 pub struct ChunkDesc {
-    /// Its sequence number plus 1; 0 while it is being filled.
+    /// Its sequence number plus 1 once complete; 0 while it is being filled; [`CLEARING`].
     pub seq: AtomicU64,
     /// Bytes used.
     pub used: AtomicU64,

@@ -9,6 +9,8 @@ pub mod error;
 pub mod futex;
 pub mod layout;
 #[cfg(not(loom))]
+pub mod producer;
+#[cfg(not(loom))]
 pub mod receiver;
 #[cfg(not(loom))]
 pub mod record;
@@ -16,6 +18,8 @@ pub mod ring;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod table;
+#[cfg(not(loom))]
+pub mod table_writer;
 #[cfg(not(loom))]
 pub mod wire;
 

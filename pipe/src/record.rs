@@ -19,23 +19,23 @@ impl<'a> Words<'a> {
         Words(words)
     }
     /// Their number.
-    #[inline]
+    #[inline(always)]
     pub fn len(self) -> usize {
         self.0.len()
     }
     /// There are none.
-    #[inline]
+    #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
     /// Word `index`.
-    #[inline]
+    #[inline(always)]
     pub fn get(self, index: usize) -> Option<u64> {
         // Relaxed: the chunk's hand-over (see `crate::receiver`) has ordered what matters.
         self.0.get(index).map(|w| w.load(Ordering::Relaxed))
     }
     /// `len` words from word `from`, if there are so many.
-    #[inline]
+    #[inline(always)]
     pub fn slice(self, from: usize, len: usize) -> Option<Words<'a>> {
         self.0.get(from..)?.get(..len).map(Words)
     }
@@ -58,7 +58,7 @@ pub enum Record {
 
 impl Record {
     /// What starts with `word`, which stands at word `at` of its chunk.
-    #[inline]
+    #[inline(always)]
     pub fn parse(word: u64, at: usize, table: &Table) -> Result<Record> {
         let id = word as u32;
         if id != 0 {
@@ -78,7 +78,7 @@ impl Record {
     }
 
     /// Its length in words, first word included.
-    #[inline]
+    #[inline(always)]
     pub fn len(self) -> usize {
         match self {
             Record::Block(_, head) => 1 + head.slot_words(),
@@ -88,7 +88,7 @@ impl Record {
     }
 
     /// Nothing.
-    #[inline]
+    #[inline(always)]
     pub fn is_empty(self) -> bool {
         self == Record::Unwritten
     }
