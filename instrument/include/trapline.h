@@ -1,0 +1,230 @@
+/*
+ * What QEMU and an analyzer share: the one header of both.
+ *
+ * The QEMU patch includes it, bindgen reads it for the Rust side, and an
+ * analyzer in C or C++ may include it too. Layouts are asserted on both sides.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#ifndef TRAPLINE_H
+#define TRAPLINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Bump on every change below. The number is part of a symbol that the library
+ * defines and QEMU refers to, so that a mismatch is a link error naming it.
+ */
+#define TRAPLINE_ABI 1
+#define TRAPLINE_ABI_SYMBOL trapline_abi_version_1
+extern const uint32_t TRAPLINE_ABI_SYMBOL;
+
+/*
+ * A vCPU's part of the stream, inside CPUState where generated code reaches it.
+ * @cursor: where the next record goes. Generated code advances it at the start
+ *          of a block by the block's whole length.
+ * @limit: a block may start while cursor < limit; 0 sends it to the slow path.
+ * @context: what the running helper works for: block:32 | insn:16 | done:8 |
+ *           TRAPLINE_CONTEXT_*:8; 0 outside helpers of traced instructions.
+ * @stream: the writer's state.
+ * @left_block, @left_insn: where unwinding found that a block was left;
+ *                          @left_insn is the instruction's index plus 1.
+ * @index: number of the vCPU in its process.
+ * @traced: the vCPU's blocks are translated with points.
+ */
+typedef struct TraplineVcpu {
+    uint64_t *cursor;
+    uint64_t *limit;
+    uint64_t context;
+    void *stream;
+    uint32_t left_block;
+    uint32_t left_insn;
+    uint32_t index;
+    uint32_t traced;
+} TraplineVcpu;
+
+#define TRAPLINE_CONTEXT_LOAD        1u
+#define TRAPLINE_CONTEXT_STORE       2u
+#define TRAPLINE_CONTEXT_LOAD_VALUE  4u
+#define TRAPLINE_CONTEXT_STORE_VALUE 8u
+
+/* ---- the points: called while translating ---------------------------- */
+
+/*
+ * An instruction.
+ * @pc: guest virtual address, without mode bits.
+ * @bytes: its @length opcode bytes in memory order.
+ * @index: its number in the block.
+ * @flags: TRAPLINE_MODE_*.
+ */
+typedef struct TraplineInsn {
+    uint64_t pc;
+    const uint8_t *bytes;
+    uint32_t length;
+    uint32_t index;
+    uint32_t flags;
+    uint32_t reserved;
+} TraplineInsn;
+
+#define TRAPLINE_MODE_ALT    1u /* Thumb, microMIPS, MIPS16 */
+#define TRAPLINE_MODE_CODE16 2u /* x86 */
+#define TRAPLINE_MODE_CODE32 4u /* x86 */
+
+/*
+ * A memory access of an instruction.
+ * @size: bytes; 0 if only the helper that makes it knows.
+ * @flags: TRAPLINE_ACCESS_*.
+ */
+typedef struct TraplineAccess {
+    const TraplineInsn *insn;
+    uint32_t size;
+    uint32_t flags;
+} TraplineAccess;
+
+/* The same bits as in the stream and the block table (pipe's layout.rs). */
+#define TRAPLINE_ACCESS_STORE       (1u << 0)
+#define TRAPLINE_ACCESS_SIGNED      (1u << 1)
+#define TRAPLINE_ACCESS_BIG_ENDIAN  (1u << 2)
+#define TRAPLINE_ACCESS_ATOMIC      (1u << 3)
+#define TRAPLINE_ACCESS_VALUE       (1u << 4)
+#define TRAPLINE_ACCESS_OPTIONAL    (1u << 5)
+#define TRAPLINE_ACCESS_FOOTPRINT   (1u << 6)
+/* To the analyzer only: made in a helper, if at all. */
+#define TRAPLINE_ACCESS_HELPER      (1u << 16)
+
+/* The cursor of a point: what the analyzer asks for. */
+typedef struct TraplinePoint {
+    uint32_t wants;
+    uint32_t reserved;
+} TraplinePoint;
+
+#define TRAPLINE_WANT_TRACE 1u
+#define TRAPLINE_WANT_VALUE 2u
+#define TRAPLINE_WANT_ONCE  4u
+
+/* Filled in by an analyzer; one that it leaves out is not called at all. */
+void trapline_point_fetch(const TraplineInsn *insn, TraplinePoint *point);
+void trapline_point_mem(const TraplineAccess *access, TraplinePoint *point);
+
+/* ---- the block table -------------------------------------------------- */
+
+typedef struct TraplineBlockInsn {
+    uint64_t pc;
+    uint32_t length;
+    uint32_t wants;
+} TraplineBlockInsn;
+
+typedef struct TraplineBlockAccess {
+    uint16_t insn;
+    uint16_t slot;
+    uint16_t size;
+    uint16_t flags;
+} TraplineBlockAccess;
+
+typedef struct TraplineBlock {
+    uint64_t pc;
+    uint32_t flags;
+    uint16_t n_insns;
+    uint16_t n_accesses;
+    uint16_t slot_words;
+    uint16_t code_length;
+    uint32_t reserved;
+    const TraplineBlockInsn *insns;
+    const TraplineBlockAccess *accesses;
+    const uint8_t *code;
+} TraplineBlock;
+
+/* Describes a block; returns its id, the same for an identical block. */
+uint32_t trapline_block(const TraplineBlock *block);
+
+/* ---- called while running -------------------------------------------- */
+
+/*
+ * What QEMU tells at start.
+ * @target: its name for the guest's ISA.
+ * @start_traced: set by trapline_init: vCPUs begin with tracing on.
+ */
+typedef struct TraplineHost {
+    const char *target;
+    const char *qemu_version;
+    const char *program;
+    uint8_t guest_word;
+    uint8_t guest_big_endian;
+    bool start_traced;
+    uint8_t reserved[5];
+} TraplineHost;
+
+/* Room left after @limit in a chunk; longer blocks check for themselves. */
+#define TRAPLINE_CHUNK_SLACK 4096
+
+/* @options: as given to -trapline, or NULL. Ends QEMU with a message if bad. */
+void trapline_init(TraplineHost *host, const char *options);
+
+/* The slow path at a block's start: makes room for @bytes. */
+void trapline_refill(TraplineVcpu *vcpu, uint32_t bytes);
+
+/* An access in a helper or a loop; @context as in TraplineVcpu. */
+void trapline_access(TraplineVcpu *vcpu, uint64_t context, uint64_t addr,
+                     uint32_t size, uint32_t flags, uint64_t value_low,
+                     uint64_t value_high);
+
+/* Where it is remembered that point @index of @block has been passed. */
+uint8_t *trapline_once_flag(uint32_t block, uint32_t index);
+
+/* @count instructions with a `once` point are reached for the first time. */
+void trapline_once(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                   uint32_t count, bool traced);
+
+/* A block was left by longjmp; @reexec: the guest saw nothing of it. */
+void trapline_left(TraplineVcpu *vcpu, bool reexec);
+
+/* After an exception: the instruction retired if the guest goes on at @pc. */
+void trapline_resume_pc(TraplineVcpu *vcpu, uint64_t pc);
+
+void trapline_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
+                      const uint64_t args[8]);
+void trapline_syscall_ret(TraplineVcpu *vcpu, int64_t number, int64_t result);
+void trapline_signal(TraplineVcpu *vcpu, int number, uint64_t from,
+                     uint64_t to);
+/* @fd: the mapped file, or -1. */
+void trapline_mmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
+                   int prot, int flags, uint64_t offset, int fd);
+void trapline_munmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length);
+void trapline_mprotect(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
+                       int prot);
+void trapline_image(TraplineVcpu *vcpu, uint64_t entry, uint64_t bias,
+                    uint64_t brk, const char *path);
+
+/* A thread ends by itself. */
+void trapline_vcpu_exit(TraplineVcpu *vcpu, int code);
+/* The process ends: every vCPU, none of them in generated code. */
+void trapline_process_exit(TraplineVcpu *vcpu, int reason, int code);
+#define TRAPLINE_END_EXIT   1
+#define TRAPLINE_END_SIGNAL 2
+#define TRAPLINE_END_EXEC   3
+
+void trapline_fork_prepare(TraplineVcpu *vcpu);
+/* @pid: as fork() returned it. */
+void trapline_fork_done(TraplineVcpu *vcpu, int pid);
+
+/*
+ * Before execve(): the arguments that start QEMU again on @path with this
+ * process's options (NULL if children are not followed).
+ * @args: the guest's, NULL-terminated. The result is freed by
+ * trapline_exec_failed(), which also undoes what was prepared.
+ */
+char **trapline_exec(TraplineVcpu *vcpu, const char *path,
+                     char *const *args, char *const *extra);
+void trapline_exec_failed(TraplineVcpu *vcpu, char **args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,32 @@
+//! The shared header as bindgen reads it, and the checks that both sides mean the same.
+
+#![allow(
+    non_camel_case_types,
+    non_upper_case_globals,
+    missing_docs,
+    clippy::all
+)]
+
+include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
+
+/// The version of the header. QEMU refers to this symbol: if the patch was made for another version, the link fails
+/// and names the symbol of the version that it wanted.
+#[unsafe(no_mangle)]
+pub static trapline_abi_version_1: u32 = TRAPLINE_ABI;
+
+const _: () = {
+    assert!(TRAPLINE_ABI == 1);
+    assert!(size_of::<TraplineVcpu>() == 48);
+    assert!(TRAPLINE_CHUNK_SLACK as usize == pipe::layout::CHUNK_SLACK);
+    assert!(TRAPLINE_MODE_ALT == pipe::layout::BLOCK_ALT_MODE);
+    assert!(TRAPLINE_MODE_CODE16 == pipe::layout::BLOCK_CODE16);
+    assert!(TRAPLINE_MODE_CODE32 == pipe::layout::BLOCK_CODE32);
+    assert!((TRAPLINE_ACCESS_STORE as u64) << 32 == pipe::layout::info::STORE);
+    assert!((TRAPLINE_ACCESS_SIGNED as u64) << 32 == pipe::layout::info::SIGNED);
+    assert!((TRAPLINE_ACCESS_BIG_ENDIAN as u64) << 32 == pipe::layout::info::BIG_ENDIAN);
+    assert!((TRAPLINE_ACCESS_ATOMIC as u64) << 32 == pipe::layout::info::ATOMIC);
+    assert!((TRAPLINE_ACCESS_VALUE as u64) << 32 == pipe::layout::info::VALUE);
+    assert!((TRAPLINE_ACCESS_OPTIONAL as u64) << 32 == pipe::layout::info::OPTIONAL);
+    assert!((TRAPLINE_ACCESS_FOOTPRINT as u64) << 32 == pipe::layout::info::FOOTPRINT);
+    assert!(TRAPLINE_WANT_TRACE == pipe::layout::INSN_TRACED as u32);
+};

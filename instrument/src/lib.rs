@@ -1,0 +1,57 @@
+//! What an analyzer links against: the points' types and the sending side of the pipe.
+//!
+//! An analyzer is a crate that implements [`Analyzer`] for one type under [`macros::analyzer`] and is linked into QEMU as
+//! a static library. QEMU calls its methods while it translates guest code; what they ask for at a point is the code that
+//! QEMU generates there, and nothing else.
+//!
+//! ```ignore
+//! use instrument::prelude::*;
+//!
+//! struct Stores;
+//!
+//! #[analyzer]
+//! impl Analyzer for Stores {
+//!     fn new(_: &Qemu) -> Self { Stores }
+//!     fn fetch(&self, _: &Insn, point: &mut FetchPoint) { point.trace() }
+//!     fn mem(&self, access: &Access, point: &mut MemPoint) {
+//!         if access.is_store() { point.trace_value() }
+//!     }
+//! }
+//! ```
+
+#[doc(hidden)]
+pub mod ffi;
+mod guest_fds;
+#[doc(hidden)]
+pub mod hook;
+mod options;
+mod point;
+mod runtime;
+mod server;
+
+pub use options::{FromOption, Qemu};
+pub use point::{Access, FetchPoint, Insn, MemPoint, Mode};
+
+/// What QEMU asks while it translates. Implement it under [`macros::analyzer`]: only the methods that are written there become
+/// points; the others cost nothing.
+pub trait Analyzer: Sized + Send + Sync + 'static {
+    /// Made once when QEMU starts, before the guest's image is loaded.
+    fn new(qemu: &Qemu) -> Self;
+
+    /// `INSTR_FETCH`: an instruction is being translated.
+    fn fetch(&self, insn: &Insn<'_>, point: &mut FetchPoint<'_>) {
+        let _ = (insn, point);
+    }
+
+    /// `INSTR_MEM`: a memory access of an instruction is being translated. Called once per access that QEMU knows statically, and for
+    /// an instruction whose helpers may access memory once for loads and once for stores ([`Access::in_helper`]).
+    fn mem(&self, access: &Access<'_>, point: &mut MemPoint<'_>) {
+        let _ = (access, point);
+    }
+}
+
+/// Everything an analyzer needs.
+pub mod prelude {
+    pub use crate::{Access, Analyzer, FetchPoint, FromOption, Insn, MemPoint, Mode, Qemu};
+    pub use macros::analyzer;
+}

@@ -1,0 +1,154 @@
+//! The points: what an analyzer is asked about, and how it answers.
+
+use crate::ffi;
+use std::marker::PhantomData;
+
+/// How an instruction is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The ISA's usual encoding.
+    Normal,
+    /// Thumb on ARM, microMIPS or MIPS16 on MIPS.
+    Alternate,
+    /// x86 16-bit code.
+    Code16,
+    /// x86 32-bit code.
+    Code32,
+}
+
+/// A guest instruction that is being translated.
+#[repr(transparent)]
+pub struct Insn<'a>(ffi::TraplineInsn, PhantomData<&'a ()>);
+
+impl Insn<'_> {
+    /// Guest virtual address, without mode bits (Thumb's bit 0 is clear).
+    pub fn pc(&self) -> u64 {
+        self.0.pc
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.length as usize
+    }
+
+    /// Never: an instruction has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.length == 0
+    }
+
+    /// The opcode bytes, in memory order.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: QEMU passes `length` bytes that live as long as the instruction does.
+        unsafe { std::slice::from_raw_parts(self.0.bytes, self.0.length as usize) }
+    }
+
+    /// Number of the instruction in the block that QEMU is translating, from 0.
+    pub fn index_in_block(&self) -> usize {
+        self.0.index as usize
+    }
+
+    /// How it is encoded.
+    pub fn mode(&self) -> Mode {
+        match self.0.flags {
+            f if f & ffi::TRAPLINE_MODE_ALT != 0 => Mode::Alternate,
+            f if f & ffi::TRAPLINE_MODE_CODE16 != 0 => Mode::Code16,
+            f if f & ffi::TRAPLINE_MODE_CODE32 != 0 => Mode::Code32,
+            _ => Mode::Normal,
+        }
+    }
+}
+
+/// A memory access that is being translated.
+#[repr(transparent)]
+pub struct Access<'a>(ffi::TraplineAccess, PhantomData<&'a ()>);
+
+impl Access<'_> {
+    /// The instruction that makes it.
+    pub fn insn(&self) -> &Insn<'_> {
+        // SAFETY: QEMU passes an instruction that lives as long as the access; `Insn` has its layout.
+        unsafe { &*self.0.insn.cast() }
+    }
+
+    /// Size in bytes; `None` where only the helper that makes the access knows.
+    pub fn size(&self) -> Option<usize> {
+        (self.0.size != 0).then_some(self.0.size as usize)
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.0.flags & flag != 0
+    }
+
+    /// A store; otherwise a load.
+    pub fn is_store(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_STORE)
+    }
+
+    /// A load; otherwise a store.
+    pub fn is_load(&self) -> bool {
+        !self.is_store()
+    }
+
+    /// The loaded value is sign-extended.
+    pub fn is_signed(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_SIGNED)
+    }
+
+    /// The bytes are in big-endian order.
+    pub fn is_big_endian(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_BIG_ENDIAN)
+    }
+
+    /// Part of an atomic read-modify-write, as far as known at translation.
+    pub fn is_atomic(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_ATOMIC)
+    }
+
+    /// It may not be made at each execution of the instruction (predicated, or behind a branch within it).
+    pub fn is_conditional(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_OPTIONAL) || self.in_helper()
+    }
+
+    /// It is made inside a helper function, if at all; number and sizes are known at execution.
+    pub fn in_helper(&self) -> bool {
+        self.has(ffi::TRAPLINE_ACCESS_HELPER)
+    }
+}
+
+/// The cursor at a fetch point.
+#[repr(transparent)]
+pub struct FetchPoint<'a>(ffi::TraplinePoint, PhantomData<&'a mut ()>);
+
+impl FetchPoint<'_> {
+    /// The instruction's execution goes to the stream. Costs one word per executed block, whatever the number of instructions.
+    pub fn trace(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_TRACE;
+    }
+
+    /// Only the first execution since the code was seen first goes to the stream (coverage). Costs a load, a compare and a branch per run of
+    /// such instructions in a block.
+    pub fn once(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_ONCE;
+    }
+}
+
+/// The cursor at an access.
+#[repr(transparent)]
+pub struct MemPoint<'a>(ffi::TraplinePoint, PhantomData<&'a mut ()>);
+
+impl MemPoint<'_> {
+    /// The access goes to the stream: one word, its address.
+    pub fn trace(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_TRACE;
+    }
+
+    /// The access goes to the stream with the value read or written: one more word, two for 16 bytes.
+    pub fn trace_value(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_VALUE;
+    }
+
+    /// Only the first time that it is made since the code was seen first.
+    pub fn once(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_ONCE;
+    }
+}

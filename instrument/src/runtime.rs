@@ -1,0 +1,819 @@
+//! The functions that the patch calls: from QEMU's C to the writer of a stream.
+//!
+//! Rules: a vCPU's stream is touched by its own thread, but for the end of the process, when every vCPU has left the emitted code;
+//! so each stream has a lock that only that end contends for. Nothing here unwinds.
+
+use crate::ffi::*;
+use crate::{Qemu, hook, options::Options, server};
+use pipe::layout::{self, InsnEntry, kind};
+use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Shape, StreamMemory, Writer, fatal};
+use pipe::table_writer::{NewBlock, TableWriter};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+unsafe extern "Rust" {
+    static TRAPLINE_ANALYZER_NAME: &'static str;
+    fn trapline_analyzer_new(qemu: &Qemu);
+}
+
+struct Runtime {
+    options: Options,
+    host_word: u8,
+    shape: Shape,
+    /// Translation writes, running reads.
+    table: RwLock<TableWriter>,
+    /// By block id: which of its `once` points have been passed.
+    once: Mutex<HashMap<u32, Box<[u8; 2 * MAX_INSNS]>>>,
+    streams: Mutex<Vec<Arc<Stream>>>,
+}
+
+const MAX_INSNS: usize = 512;
+
+struct Stream {
+    writer: Mutex<Writer>,
+    /// The vCPU's state in QEMU. Written by emitted code of its thread.
+    vcpu: *mut TraplineVcpu,
+}
+
+// SAFETY: `vcpu` is only used under `writer`'s lock, by the vCPU's thread or when that thread is out of emitted code.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+thread_local! {
+    static FORK: RefCell<Option<server::ForkLock>> = const { RefCell::new(None) };
+}
+
+fn runtime() -> &'static Runtime {
+    match RUNTIME.get() {
+        Some(r) => r,
+        None => fatal("internal error: QEMU calls the runtime before it was set up"),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime {
+    fn with_table<R>(&self, f: impl FnOnce(&TableWriter) -> R) -> R {
+        f(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn name() -> &'static str {
+    // SAFETY: `#[analyzer]` defines it in the crate that is linked with this one.
+    unsafe {
+        TRAPLINE_ANALYZER_NAME
+            .strip_prefix("trapline-analyzer-")
+            .unwrap_or(TRAPLINE_ANALYZER_NAME)
+    }
+}
+
+/// # Safety
+/// `text` is NULL or a C string.
+unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: by contract.
+    unsafe { CStr::from_ptr(text) }.to_bytes()
+}
+
+/// Sets tracing up. See the header.
+///
+/// # Safety
+/// Called by QEMU once, with valid pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const c_char) {
+    // SAFETY: by contract.
+    let (host, options, target, version, program) = unsafe {
+        let host = &mut *host;
+        let string = |t: *const c_char| String::from_utf8_lossy(text(t)).into_owned();
+        let (target, version, program) = (
+            string(host.target),
+            string(host.qemu_version),
+            text(host.program),
+        );
+        (host, string(options), target, version, program)
+    };
+    hook::install_panic_message(name());
+    let options = Options::parse(&options).unwrap_or_else(|e| fatal(&e));
+    let qemu = Qemu {
+        target: target.clone(),
+        options: options.analyzer.clone(),
+        asked: RefCell::default(),
+        errors: RefCell::default(),
+    };
+    // SAFETY: defined by `#[analyzer]` with this signature.
+    unsafe { trapline_analyzer_new(&qemu) };
+    if let Some(problem) = qemu.problem(name()) {
+        fatal(&problem);
+    }
+    if options.socket.is_none() && options.inherit.is_none() {
+        fatal("-trapline: socket=PATH is missing: nobody could receive the streams");
+    }
+
+    let table =
+        TableWriter::create(&target, name(), &version, host.guest_word, host.guest_big_endian != 0)
+            .unwrap_or_else(|e| {
+                fatal(&format!(
+                    "no memory for the block table ({} MiB of address space, 1 MiB at first): {e}; is there a limit on the process (ulimit -v)?",
+                    layout::TABLE_MAX >> 20
+                ))
+            });
+    let fd = table.fd().as_raw_fd();
+    let shape = Shape {
+        chunk_size: options.chunk_size.unwrap_or(DEFAULT_SHAPE.chunk_size),
+        chunk_count: options.chunks.unwrap_or(DEFAULT_SHAPE.chunk_count),
+    };
+    let (socket, wait) = (options.socket.clone(), options.wait);
+    host.start_traced = options.start;
+    let _ = IDENTITY.set(head_of(program).and_then(|h| elf_identity(&h)));
+    let inherit = options.inherit.clone();
+    let made = RUNTIME.set(Runtime {
+        options,
+        host_word: host.guest_word,
+        shape,
+        table: RwLock::new(table),
+        once: Mutex::default(),
+        streams: Mutex::default(),
+    });
+    if made.is_err() {
+        fatal("internal error: set up twice");
+    }
+    match inherit {
+        Some(text) => {
+            server::inherit(&text, socket.as_deref(), fd, program).unwrap_or_else(|e| fatal(&e))
+        }
+        None => server::start(socket.as_deref(), fd, program).unwrap_or_else(|e| {
+            fatal(&format!(
+                "-trapline socket={}: {e}",
+                socket.as_deref().unwrap_or_default()
+            ))
+        }),
+    }
+    server::wait_for(wait);
+}
+
+fn tid() -> u32 {
+    // SAFETY: plain system call.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// The vCPU's stream, begun now if it has none.
+///
+/// # Safety
+/// `vcpu` is valid and belongs to the calling thread.
+unsafe fn stream<'a>(vcpu: *mut TraplineVcpu) -> &'a Stream {
+    // SAFETY: by contract; `stream` is NULL or what was set below, which lives until the vCPU's end.
+    unsafe {
+        if (*vcpu).stream.is_null() {
+            begin(vcpu);
+        }
+        &*(*vcpu).stream.cast::<Stream>()
+    }
+}
+
+/// # Safety
+/// As [`stream`].
+unsafe fn begin(vcpu: *mut TraplineVcpu) {
+    let rt = runtime();
+    // SAFETY: by contract.
+    let v = unsafe { &mut *vcpu };
+    let memory = StreamMemory::create(rt.shape, tid(), v.index).unwrap_or_else(|e| {
+        fatal(&format!("no memory for a stream ({} KiB): {e}; is there a limit on the process (ulimit -v, -n)?", rt.shape.chunk_size >> 10))
+    });
+    let memory = Arc::new(memory);
+    // SAFETY: plain system calls.
+    let parent = unsafe { libc::getppid() } as u64;
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64);
+    let start = [
+        u64::from(std::process::id()),
+        u64::from(tid()),
+        parent,
+        u64::from(v.index),
+        now,
+    ];
+    let writer = rt.with_table(|table| {
+        let mut c = Cursor {
+            cursor: &mut v.cursor,
+            limit: &mut v.limit,
+        };
+        let mut w = Writer::new(memory.clone(), Box::new(server::notify), &mut c, table);
+        w.event(&mut c, kind::START, &start, table);
+        w
+    });
+    let stream = Arc::new(Stream {
+        writer: Mutex::new(writer),
+        vcpu,
+    });
+    v.stream = Arc::as_ptr(&stream).cast_mut().cast();
+    locked(&rt.streams).push(stream);
+    // From here on consumers see it.
+    server::add(&memory);
+}
+
+/// # Safety
+/// As [`stream`].
+unsafe fn with(
+    vcpu: *mut TraplineVcpu,
+    f: impl FnOnce(&mut Writer, &mut Cursor<'_>, &TableWriter),
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let s = stream(vcpu);
+        let mut w = locked(&s.writer);
+        let v = &mut *vcpu;
+        let mut c = Cursor {
+            cursor: &mut v.cursor,
+            limit: &mut v.limit,
+        };
+        runtime().with_table(|t| f(&mut w, &mut c, t));
+    }
+}
+
+/// # Safety
+/// As [`stream`].
+unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
+    // SAFETY: by contract.
+    unsafe { with(vcpu, |w, c, t| w.event(c, kind, payload, t)) }
+}
+
+/// Appends a text to an event's payload: its length in bytes, then the bytes, padded with 0.
+fn with_text(payload: &[u64], text: &[u8]) -> Vec<u64> {
+    let mut words = payload.to_vec();
+    words.push(text.len() as u64);
+    for part in text.chunks(8) {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        words.push(u64::from_ne_bytes(bytes));
+    }
+    words
+}
+
+fn context(word: u64) -> Context {
+    Context {
+        block: (word >> 32) as u32,
+        insn: (word >> 16) as u16,
+        done: (word >> 8) as u8,
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// Called by QEMU while it translates, with arrays of the lengths that `block` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_block(block: *const TraplineBlock) -> u32 {
+    // SAFETY: by contract; TraplineBlockAccess has the layout of AccessEntry (four 16-bit fields in the same order).
+    let (b, insns, accesses, code) = unsafe {
+        let b = &*block;
+        (
+            b,
+            std::slice::from_raw_parts(b.insns, b.n_insns as usize),
+            if b.n_accesses == 0 {
+                &[]
+            } else {
+                std::slice::from_raw_parts(
+                    b.accesses.cast::<layout::AccessEntry>(),
+                    b.n_accesses as usize,
+                )
+            },
+            std::slice::from_raw_parts(b.code, b.code_length as usize),
+        )
+    };
+    let mut entries = Vec::with_capacity(insns.len());
+    let mut first = 0;
+    for (i, insn) in insns.iter().enumerate() {
+        while accesses.get(first).is_some_and(|a| (a.insn as usize) < i) {
+            first += 1;
+        }
+        let flag = |want: u32, bit: u8| if insn.wants & want != 0 { bit } else { 0 };
+        entries.push(InsnEntry {
+            pc_off: insn.pc.wrapping_sub(b.pc) as i32,
+            len: insn.length as u8,
+            flags: flag(TRAPLINE_WANT_TRACE, layout::INSN_TRACED)
+                | flag(TRAPLINE_WANT_ONCE, layout::INSN_ONCE),
+            first_access: first as u16,
+        });
+    }
+    let new = NewBlock {
+        flags: b.flags,
+        pc: b.pc,
+        slot_words: b.slot_words,
+        insns: &entries,
+        accesses,
+        code,
+    };
+    let mut table = runtime()
+        .table
+        .write()
+        .unwrap_or_else(PoisonError::into_inner);
+    table.define(&new).unwrap_or_else(|e| {
+        fatal(&format!(
+            "the block at pc {:#x} cannot be described: {e}; trace a part of the program only",
+            b.pc
+        ))
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_refill(vcpu: *mut TraplineVcpu, bytes: u32) {
+    // SAFETY: by contract.
+    unsafe { with(vcpu, |w, c, t| w.refill(c, bytes as usize, t)) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; a traced block of the vCPU runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_access(
+    vcpu: *mut TraplineVcpu,
+    context_word: u64,
+    addr: u64,
+    size: u32,
+    flags: u32,
+    low: u64,
+    high: u64,
+) {
+    let info = u64::from(size) | u64::from(flags) << 32;
+    // 32-bit guests: QEMU's helpers may pass addresses with garbage above.
+    let addr = if runtime().host_word == 4 {
+        addr & 0xffff_ffff
+    } else {
+        addr
+    };
+    // SAFETY: by contract.
+    unsafe {
+        with(vcpu, |w, c, t| {
+            w.access(c, context(context_word), info, addr, (low, high), t)
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn trapline_once_flag(block: u32, index: u32) -> *mut u8 {
+    let mut once = locked(&runtime().once);
+    let flags = once
+        .entry(block)
+        .or_insert_with(|| Box::new([0; 2 * MAX_INSNS]));
+    &raw mut flags[index as usize]
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_once(
+    vcpu: *mut TraplineVcpu,
+    block: u32,
+    insn: u32,
+    count: u32,
+    traced: bool,
+) {
+    // SAFETY: the flag lives as long as the runtime.
+    unsafe { trapline_once_flag(block, insn).write(1) };
+    let word = u64::from(insn) | u64::from(count) << 16 | u64::from(block) << 32;
+    let context = traced.then_some(Context {
+        block,
+        insn: insn as u16,
+        done: 0,
+    });
+    // SAFETY: by contract.
+    unsafe {
+        with(vcpu, |w, c, t| {
+            w.record_in_block(c, context, kind::ONCE, &[word], t)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_left(vcpu: *mut TraplineVcpu, reexec: bool) {
+    // SAFETY: by contract.
+    let v = unsafe { &mut *vcpu };
+    let (block, insn) = if v.context != 0 {
+        let c = context(v.context);
+        (c.block, c.insn)
+    } else {
+        (v.left_block, (v.left_insn - 1) as u16)
+    };
+    v.context = 0;
+    v.left_insn = 0;
+    if block != 0 && !v.stream.is_null() {
+        // SAFETY: by contract.
+        unsafe { with(vcpu, |w, c, t| w.left(c, block, insn, reexec, t)) }
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_resume_pc(vcpu: *mut TraplineVcpu, pc: u64) {
+    // SAFETY: by contract.
+    unsafe { with(vcpu, |w, _, t| w.completed(Some(pc), t)) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; `args` are eight words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_syscall(
+    vcpu: *mut TraplineVcpu,
+    pc: u64,
+    number: i64,
+    args: *const u64,
+) {
+    let mut payload = [0; 10];
+    payload[0] = pc;
+    payload[1] = number as u64;
+    // SAFETY: by contract.
+    unsafe {
+        payload[2..].copy_from_slice(std::slice::from_raw_parts(args, 8));
+        with(vcpu, |w, c, t| {
+            w.completed(None, t);
+            w.event(c, kind::SYSCALL, &payload, t);
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_syscall_ret(vcpu: *mut TraplineVcpu, number: i64, result: i64) {
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::SYSCALL_RET, &[number as u64, result as u64]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_signal(
+    vcpu: *mut TraplineVcpu,
+    number: c_int,
+    from: u64,
+    to: u64,
+) {
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::SIGNAL, &[number as u64, from, to]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_mmap(
+    vcpu: *mut TraplineVcpu,
+    addr: u64,
+    length: u64,
+    prot: c_int,
+    flags: c_int,
+    offset: u64,
+    fd: c_int,
+) {
+    let path = if fd < 0 {
+        None
+    } else {
+        std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
+    };
+    let path = path.as_ref().map_or(&b""[..], |p| p.as_os_str().as_bytes());
+    // SAFETY: by contract.
+    unsafe {
+        event(
+            vcpu,
+            kind::MMAP,
+            &with_text(&[addr, length, prot as u64, flags as u64, offset], path),
+        );
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_munmap(vcpu: *mut TraplineVcpu, addr: u64, length: u64) {
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::MUNMAP, &[addr, length]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_mprotect(
+    vcpu: *mut TraplineVcpu,
+    addr: u64,
+    length: u64,
+    prot: c_int,
+) {
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::MPROTECT, &[addr, length, prot as u64]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_image(
+    vcpu: *mut TraplineVcpu,
+    entry: u64,
+    bias: u64,
+    brk: u64,
+    path: *const c_char,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        event(
+            vcpu,
+            kind::IMAGE,
+            &with_text(&[entry, bias, brk], text(path)),
+        )
+    }
+}
+
+fn end(s: &Stream, reason: u64, code: i64) {
+    let mut w = locked(&s.writer);
+    // SAFETY: the vCPU is out of emitted code; see the module's rules.
+    let v = unsafe { &mut *s.vcpu };
+    let mut c = Cursor {
+        cursor: &mut v.cursor,
+        limit: &mut v.limit,
+    };
+    runtime().with_table(|t| w.end(&mut c, reason, code as u64, t));
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_vcpu_exit(vcpu: *mut TraplineVcpu, code: c_int) {
+    // SAFETY: by contract.
+    let v = unsafe { &mut *vcpu };
+    if v.stream.is_null() {
+        return;
+    }
+    let at = v.stream.cast::<Stream>().cast_const();
+    let mut streams = locked(&runtime().streams);
+    if let Some(i) = streams
+        .iter()
+        .position(|s| std::ptr::eq(Arc::as_ptr(s), at))
+    {
+        let s = streams.swap_remove(i);
+        drop(streams);
+        end(&s, layout::end::THREAD, i64::from(code));
+        server::remove(locked(&s.writer).memory());
+        forget(v);
+    }
+}
+
+/// The vCPU has no stream any more; its next block begins one.
+fn forget(v: &mut TraplineVcpu) {
+    v.stream = std::ptr::null_mut();
+    v.cursor = std::ptr::null_mut();
+    v.limit = std::ptr::null_mut();
+    v.context = 0;
+    v.left_insn = 0;
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; no vCPU runs emitted code.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_process_exit(
+    vcpu: *mut TraplineVcpu,
+    reason: c_int,
+    code: c_int,
+) {
+    // SAFETY: by contract: the stream of the one who ends the process exists from here on.
+    let own: *const Stream = unsafe { stream(vcpu) };
+    for s in locked(&runtime().streams).iter() {
+        let code = if std::ptr::eq(Arc::as_ptr(s), own) || reason as u32 == TRAPLINE_END_EXIT {
+            code
+        } else {
+            0
+        };
+        end(s, reason as u64, i64::from(code));
+    }
+    server::stop();
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_fork_prepare(_vcpu: *mut TraplineVcpu) {
+    let lock = server::fork_prepare();
+    FORK.set(Some(lock));
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; after [`trapline_fork_prepare`] on the same thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_fork_done(vcpu: *mut TraplineVcpu, pid: c_int) {
+    let Some(lock) = FORK.take() else { return };
+    if pid != 0 {
+        lock.parent();
+        if pid > 0 {
+            // SAFETY: by contract.
+            unsafe { event(vcpu, kind::FORK, &[pid as u64]) };
+        }
+        return;
+    }
+    // The parent's streams are its own: forget them without touching their memory. Their writers' state is a copy.
+    let old = std::mem::take(&mut *locked(&runtime().streams));
+    for s in &old {
+        // SAFETY: vCPU states are never freed while their stream is listed; in the child no other thread exists.
+        let v = unsafe { &mut *s.vcpu };
+        forget(v);
+    }
+    // SAFETY: plain system call.
+    lock.child(unsafe { libc::getppid() } as u32);
+    drop(old);
+}
+
+/// The first bytes of a file.
+fn head_of(path: &[u8]) -> Option<Vec<u8>> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let file = std::fs::File::open(OsStr::from_bytes(path)).ok()?;
+    file.take(256).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// What `execve` would start: a program of our own ISA, possibly through scripts.
+fn resolve_exec(path: &[u8], args: &[&[u8]]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut path = path.to_vec();
+    let mut args: Vec<Vec<u8>> = args.iter().map(|a| a.to_vec()).collect();
+    for _ in 0..5 {
+        if !is_executable(&path) {
+            return None;
+        }
+        let head = head_of(&path)?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            let line = line.split(|&b| b == b'\n').next()?;
+            let line = line.trim_ascii();
+            let mut words = line.splitn(2, |&b| b == b' ' || b == b'\t');
+            let interpreter = words.next()?.to_vec();
+            let mut new = vec![interpreter.clone()];
+            if let Some(arg) = words.next() {
+                new.push(arg.trim_ascii().to_vec());
+            }
+            new.push(path);
+            new.extend(args.drain(..).skip(1));
+            args = new;
+            path = interpreter;
+            continue;
+        }
+        let identity = elf_identity(&head);
+        return (identity.is_some() && identity == *IDENTITY.get()?).then_some((path, args));
+    }
+    None
+}
+
+/// Class, byte order and machine of an ELF file.
+fn elf_identity(head: &[u8]) -> Option<(u8, u8, u16)> {
+    if head.len() < 20 || !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let machine = [head[18], head[19]];
+    let machine = if head[5] == 2 {
+        u16::from_be_bytes(machine)
+    } else {
+        u16::from_le_bytes(machine)
+    };
+    Some((head[4], head[5], machine))
+}
+
+/// The running guest's own identity.
+static IDENTITY: OnceLock<Option<(u8, u8, u16)>> = OnceLock::new();
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; `path` is a C string, the arrays are NULL-terminated arrays of C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_exec(
+    vcpu: *mut TraplineVcpu,
+    path: *const c_char,
+    args: *const *mut c_char,
+    extra: *const *mut c_char,
+) -> *mut *mut c_char {
+    // SAFETY: by contract.
+    let list = |mut at: *const *mut c_char| unsafe {
+        let mut all = Vec::new();
+        while !(*at).is_null() {
+            all.push(text(*at));
+            at = at.add(1);
+        }
+        all
+    };
+    let rt = runtime();
+    // SAFETY: by contract.
+    let path = unsafe { text(path) };
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::EXEC, &with_text(&[], path)) };
+    if !rt.options.follow_exec {
+        return std::ptr::null_mut();
+    }
+    let Some((program, arguments)) = resolve_exec(path, &list(args)) else {
+        return std::ptr::null_mut();
+    };
+    let mut options = rt.options.to_text();
+    options.push_str(&format!(",inherit={}", server::exec_prepare()));
+    let mut words: Vec<Vec<u8>> = vec![b"qemu".to_vec()];
+    words.extend(list(extra).iter().map(|e| e.to_vec()));
+    words.extend([b"-trapline".to_vec(), options.into_bytes()]);
+    if let Some(first) = arguments.first() {
+        words.extend([b"-0".to_vec(), first.clone()]);
+    }
+    words.push(program);
+    words.extend(arguments.into_iter().skip(1));
+    let mut pointers: Vec<*mut c_char> = words
+        .into_iter()
+        // No word contains a NUL: they all come from C strings or from us.
+        .filter_map(|w| CString::new(w).ok())
+        .map(CString::into_raw)
+        .collect();
+    pointers.push(std::ptr::null_mut());
+    // SAFETY: by contract; the stream of a failed execve goes on in a new one.
+    unsafe {
+        let s = stream(vcpu);
+        end(s, layout::end::EXEC, 0);
+    }
+    Box::leak(pointers.into_boxed_slice()).as_mut_ptr()
+}
+
+/// Whether the file may be executed.
+fn is_executable(path: &[u8]) -> bool {
+    CString::new(path).is_ok_and(|p| {
+        // SAFETY: plain system call.
+        unsafe { libc::access(p.as_ptr(), libc::X_OK) == 0 }
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; `args` came from [`trapline_exec`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_exec_failed(vcpu: *mut TraplineVcpu, args: *mut *mut c_char) {
+    server::exec_undo();
+    // SAFETY: by contract: the array and its strings were leaked by `trapline_exec`.
+    unsafe {
+        let mut n = 0;
+        while !(*args.add(n)).is_null() {
+            drop(CString::from_raw(*args.add(n)));
+            n += 1;
+        }
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
+            args,
+            n + 1,
+        )));
+        let v = &mut *vcpu;
+        let at = v.stream.cast::<Stream>().cast_const();
+        let mut streams = locked(&runtime().streams);
+        if let Some(i) = streams
+            .iter()
+            .position(|s| std::ptr::eq(Arc::as_ptr(s), at))
+        {
+            let s = streams.swap_remove(i);
+            server::remove(locked(&s.writer).memory());
+        }
+        forget(v);
+    }
+}
