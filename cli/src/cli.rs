@@ -1,0 +1,380 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::analyzer::{self, Analyzer};
+use crate::build;
+use crate::cache::Cache;
+use crate::doctor;
+use crate::home::Home;
+use crate::lookup;
+use crate::prepare::{self, Wish};
+use crate::run::{self, Format, Options, Prepared};
+use crate::target::{TARGETS, Target};
+use crate::{Error, Result};
+
+/// What `run` and `build` take when no analyzer is named.
+const DEFAULT_ANALYZER: &str = "count";
+
+const EXAMPLES: &str = "\
+Examples:
+  trapline run --analyzer hotspots -- sha256sum /bin/bash
+  trapline run --analyzer count --format json -o counts.json -- ./a.out 1 2 3
+  trapline run -L /usr/aarch64-linux-gnu -- ./program-for-arm64
+  trapline build --target x86_64,aarch64 --analyzer trace --analyzer ./my-analyzer
+  trapline doctor
+  trapline completions bash > /etc/bash_completion.d/trapline
+
+Environment:
+  TRAPLINE_CACHE     where everything is built (else $XDG_CACHE_HOME/trapline, else ~/.cache/trapline)
+  TRAPLINE_QEMU_SRC  as --qemu-src
+  TRAPLINE_HOME      Trapline's checkout, if it has moved since it was compiled
+  QEMU_LD_PREFIX     as -L
+
+Exit code: the guest's own. Trapline's failures: 127 no such program, 126 a program that cannot be run, 125 anything else.";
+
+/// See what a program does: build a QEMU with an analyzer in it, and run the program there.
+#[derive(Parser, Debug)]
+#[command(name = "trapline", version, about, after_help = EXAMPLES, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand, Debug)]
+enum Cmd {
+    /// Run a program in QEMU with an analyzer, building what is missing
+    Run(Run),
+    /// Build QEMU for targets and analyzers, and print the paths of the binaries
+    Build(Build),
+    /// List the analyzers that ship
+    List,
+    /// Say what this machine has, what it lacks, and how to get it
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline run --analyzer hotspots -- sha256sum /bin/bash
+  trapline run --analyzer count -o - -- ls        results to standard output, after the guest's own
+  trapline run --analyzer ./my-analyzer --opt text=0x1000..0x2000 -- ./a.out
+
+Standard input and output are the guest's. Results go to standard error, or where -o says.")]
+struct Run {
+    /// An analyzer that ships (see 'trapline list'), or the path of an analyzer's crate
+    #[arg(short, long, value_name = "NAME|PATH", default_value = DEFAULT_ANALYZER)]
+    analyzer: String,
+    /// Where results go; '-' is standard output [default: standard error]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How results look
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Rather lose events than hold the guest; losses are counted
+    #[arg(long)]
+    lossy: bool,
+    /// An option for the analyzer
+    #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
+    opts: Vec<(String, String)>,
+    /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
+    #[arg(short = 'L', value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
+    /// An unpacked QEMU 10.0.x to use; it is read, not changed
+    #[arg(long, value_name = "DIR")]
+    qemu_src: Option<PathBuf>,
+    /// Run in an unpatched QEMU of the same build, for comparison
+    #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer"])]
+    plain: bool,
+    /// The program, found as a shell finds it, and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline build                                        for this machine's own programs
+  trapline build --target aarch64,riscv64 --analyzer trace
+  trapline build --target all --plain                   every target, unpatched")]
+struct Build {
+    /// Guest ISAs as QEMU names them, or 'all' [default: this machine's own]
+    #[arg(short, long, value_name = "TARGET", value_delimiter = ',')]
+    target: Vec<String>,
+    /// Analyzers that ship, or paths of analyzers' crates [default: count, unless --plain]
+    #[arg(short, long, value_name = "NAME|PATH")]
+    analyzer: Vec<String>,
+    /// An unpacked QEMU 10.0.x to use; it is read, not changed
+    #[arg(long, value_name = "DIR")]
+    qemu_src: Option<PathBuf>,
+    /// Build unpatched QEMUs with the same flags, for comparison
+    #[arg(long)]
+    plain: bool,
+}
+
+#[derive(Args, Debug)]
+struct Doctor {
+    /// Judge this QEMU source instead of the one that would be fetched
+    #[arg(long, value_name = "DIR")]
+    qemu_src: Option<PathBuf>,
+}
+
+fn key_value(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, _)) if key.is_empty() => Err("the key is empty".into()),
+        Some((key, value)) if key.contains(',') || value.contains(',') => Err(format!(
+            "'{key}' cannot have a comma: QEMU separates options by it"
+        )),
+        Some((key, value)) => Ok((key.into(), value.into())),
+        None => Err("not of the form KEY=VALUE".into()),
+    }
+}
+
+/// The command with what analyzers add to it.
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommand("run", run::augment)
+}
+
+pub fn main() -> ExitCode {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(e) => {
+            let _ = e.print();
+            // --help and --version are no failures; anything else is ours, not the guest's.
+            return ExitCode::from(if e.use_stderr() { 125 } else { 0 });
+        }
+    };
+    let result = Cli::from_arg_matches(&matches)
+        .map_err(|e| {
+            Error::Bug(format!(
+                "the command line was accepted and then was not: {e}"
+            ))
+        })
+        .and_then(|cli| dispatch(cli, &matches));
+    result.unwrap_or_else(|e| {
+        e.print();
+        ExitCode::from(e.code())
+    })
+}
+
+fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
+    match cli.command {
+        Cmd::Run(args) => {
+            let matches = matches
+                .subcommand_matches("run")
+                .cloned()
+                .unwrap_or_default();
+            let (prepared, options) = prepare_run(args, matches)?;
+            run::launch(prepared, options)
+        }
+        Cmd::Build(args) => build(args),
+        Cmd::List => list(),
+        Cmd::Doctor(args) => doctor::run(args.qemu_src.as_deref()),
+        Cmd::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command(), "trapline", &mut script);
+            print(&script)
+        }
+    }
+}
+
+fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Options)> {
+    // What is wrong with the program is said before minutes are spent on building.
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(Error::Usage {
+            what: "no program to run".into(),
+            hint: "trapline run -- PROGRAM ARGS…".into(),
+        });
+    };
+    let guest = lookup::guest(program, arguments)?;
+    let chosen = args.prefix.or_else(|| {
+        std::env::var_os("QEMU_LD_PREFIX")
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    });
+    let prefix = lookup::prefix(&guest, chosen.as_deref())?;
+
+    let home = Home::find()?;
+    let cache = Cache::open()?;
+    let analyzer = if args.plain {
+        None
+    } else {
+        Some(analyzer::find(&home, &args.analyzer)?)
+    };
+    let wish = Wish {
+        analyzer: analyzer.clone(),
+        targets: vec![guest.target],
+        qemu_src: args.qemu_src,
+    };
+    let qemu = prepare::qemu(&cache, &home, &wish, guest.target)?;
+    let prepared = Prepared {
+        qemu,
+        target: guest.target.name.to_string(),
+        argv0: (guest.argv0 != guest.program.as_os_str()).then_some(guest.argv0),
+        guest: guest.program,
+        args: guest.args,
+        prefix,
+    };
+    let options = Options {
+        analyzer,
+        output: args.output,
+        format: args.format,
+        lossy: args.lossy,
+        opts: args.opts,
+        matches,
+    };
+    Ok((prepared, options))
+}
+
+fn build(args: Build) -> Result<ExitCode> {
+    let mut targets: Vec<&'static Target> = Vec::new();
+    for name in &args.target {
+        let named: Vec<&'static Target> = match name.as_str() {
+            "all" => TARGETS.iter().collect(),
+            name => {
+                vec![
+                    Target::named(name.trim()).ok_or_else(|| Error::UnknownTarget {
+                        name: name.trim().into(),
+                    })?,
+                ]
+            }
+        };
+        for target in named {
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+    }
+    if targets.is_empty() {
+        let host = std::env::consts::ARCH;
+        targets.push(Target::host().ok_or_else(|| Error::UnknownTarget { name: host.into() })?);
+    }
+    let home = Home::find()?;
+    let cache = Cache::open()?;
+    let mut wanted: Vec<Option<Analyzer>> = Vec::new();
+    if args.plain {
+        wanted.push(None);
+    }
+    let default = (args.analyzer.is_empty() && !args.plain).then(|| DEFAULT_ANALYZER.to_string());
+    for name in args.analyzer.iter().chain(&default) {
+        wanted.push(Some(analyzer::find(&home, name)?));
+    }
+    for analyzer in wanted {
+        let wish = Wish {
+            analyzer,
+            targets: targets.clone(),
+            qemu_src: args.qemu_src.clone(),
+        };
+        let folder = prepare::ensure(&cache, &home, &wish)?;
+        for target in &targets {
+            print(format!("{}\n", build::binary(&folder, target).display()).as_bytes())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> Result<ExitCode> {
+    let home = Home::find()?;
+    let names = analyzer::shipped_names(&home);
+    let width = names.iter().map(|n| n.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for name in names {
+        text.push_str(format!("{name:width$}  {}", analyzer::description(&home, &name)).trim_end());
+        text.push('\n');
+    }
+    print(text.as_bytes())
+}
+
+/// Writes to standard output; a reader that has gone away is no failure.
+pub(crate) fn print(bytes: &[u8]) -> Result<ExitCode> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io("write", "standard output", e))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> std::result::Result<Cli, clap::Error> {
+        command()
+            .try_get_matches_from(args)
+            .and_then(|m| Cli::from_arg_matches(&m))
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_guests_arguments_are_its_own() {
+        for args in [
+            &["trapline", "run", "--", "ls", "--help", "-o", "x"][..],
+            &["trapline", "run", "ls", "--help", "-o", "x"],
+            &["trapline", "run", "-a", "count", "ls", "--help", "-o", "x"],
+        ] {
+            let Cmd::Run(run) = parse(args).unwrap().command else {
+                panic!()
+            };
+            assert_eq!(run.command, ["ls", "--help", "-o", "x"], "{args:?}");
+            assert_eq!(run.analyzer, "count");
+            assert_eq!(run.output, None);
+        }
+        let Cmd::Run(run) = parse(&["trapline", "run", "--", "a", "--", "b"])
+            .unwrap()
+            .command
+        else {
+            panic!()
+        };
+        assert_eq!(run.command, ["a", "--", "b"]);
+    }
+
+    #[test]
+    fn bad_command_lines_are_refused() {
+        for args in [
+            &["trapline"][..],
+            &["trapline", "run"],
+            &["trapline", "run", "--opt", "x", "--", "a"],
+            &["trapline", "run", "--opt", "=x", "--", "a"],
+            &["trapline", "run", "--opt", "a=b,c", "--", "a"],
+            &["trapline", "run", "--plain", "-o", "f", "--", "a"],
+            &["trapline", "run", "--format", "xml", "--", "a"],
+            &["trapline", "completions", "nosuchshell"],
+        ] {
+            assert!(parse(args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn targets_may_be_lists() {
+        let Cmd::Build(b) = parse(&["trapline", "build", "--target", "a,b", "--target", "c"])
+            .unwrap()
+            .command
+        else {
+            panic!()
+        };
+        assert_eq!(b.target, ["a", "b", "c"]);
+        let e = build(b).unwrap_err();
+        assert!(
+            e.to_string().contains("'a'") && e.hint().contains("x86_64"),
+            "{e}"
+        );
+    }
+}
