@@ -120,7 +120,7 @@ impl<'a> Items<'a> {
             if insn >= head.n_insns() || valid > head.slot_words() {
                 return Err(self.fail(at, format!("the block goes on at instruction {insn}, slot word {valid}, which it does not have")));
             }
-            (exec.start, exec.start_words) = (insn as u16, valid as u16);
+            (exec.start, exec.start_words, exec.resumed) = (insn as u16, valid as u16, true);
         }
         if word & FLAG_PARTIAL != 0 {
             let executed = (word >> EXECUTED_SHIFT & EXECUTED_MASK) as usize;

@@ -5,6 +5,7 @@
 //! * Static accesses stand in the block's slots, those of helpers in the records after it; both come out in program order.
 //! * An instruction that QEMU takes up again (a repeat loop, a block that crosses a chunk's end) has accesses in several parts; it retires in the last one.
 
+use crate::Sums;
 use crate::layout::{FLAG_ABORTED, FLAG_PARTIAL, FLAG_REEXEC, FLAG_SPLIT, info, kind};
 use pipe::record::Words;
 use pipe::table::{AccessInfo, BlockInfo, Head, InsnInfo, Table, value_words};
@@ -47,6 +48,8 @@ pub struct BlockExec<'a> {
     /// Instructions and slot words that a former part had already.
     pub(crate) start: u16,
     pub(crate) start_words: u16,
+    /// A former part, in the chunk before, began this execution.
+    pub(crate) resumed: bool,
     /// Instructions that retired, counted from the block's first; slot words that are valid.
     pub(crate) retired_end: u16,
     pub(crate) valid_words: u16,
@@ -76,6 +79,7 @@ impl<'a> BlockExec<'a> {
             slots,
             start: 0,
             start_words: 0,
+            resumed: false,
             retired_end: head.n_insns() as u16,
             valid_words: head.slot_words() as u16,
             own_records: Words::new(&[]),
@@ -111,7 +115,7 @@ impl<'a> BlockExec<'a> {
     /// All of the block ran in one part, and all its accesses are in its slots: [`BlockInfo::totals`] says it all but for optional ones.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.word >> 32 == 0 && self.start == 0 && self.own_records.is_empty()
+        self.word >> 32 == 0 && !self.resumed && self.own_records.is_empty()
     }
     /// Some of its accesses are optional.
     #[inline]
@@ -120,7 +124,7 @@ impl<'a> BlockExec<'a> {
     }
     /// Whether this part ends where a former one has left off.
     pub fn is_resumed(&self) -> bool {
-        self.start != 0 || self.start_words != 0
+        self.resumed
     }
     /// The last instruction of the block retired.
     #[inline]
@@ -162,6 +166,25 @@ impl<'a> BlockExec<'a> {
             true => BlockAccesses { exec: *self, statics: insns.info.accesses.iter(), general: None },
             false => BlockAccesses { exec: *self, statics: [].iter(), general: Some(Box::new(insns.flat_map(access_of as _))) },
         }
+    }
+
+    /// What this part adds up to.
+    pub fn sums(&self) -> Sums {
+        if self.is_plain() && !self.has_optional() {
+            return Sums::of(&self.info().totals, 1);
+        }
+        let mut sums = Sums { blocks: u64::from(self.start == 0 && self.retired_end > 0), ..Sums::default() };
+        for insn in self.insns() {
+            match insn.status {
+                Status::Retired => sums.insns += u64::from(insn.is_traced()),
+                Status::Aborted => sums.aborted += u64::from(insn.is_traced()),
+                Status::Continued => {}
+            }
+            for access in insn.accesses() {
+                sums.access(access);
+            }
+        }
+        sums
     }
 
     /// The static access, if it was made in this part.

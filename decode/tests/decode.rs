@@ -27,7 +27,7 @@ fn x86() {
     check("x86_64", 0, &[0xff, 0xd0], Class::IndirectCall, "call rax");
     check("x86_64", 0, &[0xc3], Class::Return, "ret");
     check("x86_64", 0, &[0x0f, 0x05], Class::Other, "syscall");
-    check("x86_64", 0, &[0xf3, 0xa4], Class::Other, "rep movsb");
+    check("x86_64", 0, &[0xf3, 0xa4], Class::Other, "rep movsb [rdi], [rsi]");
     // The same bytes mean two instructions in 64-bit code, one in 32-bit code.
     check("i386", 0, &[0x40], Class::Other, "inc eax");
     check("x86_64", CODE32, &[0x40], Class::Other, "inc eax");

@@ -275,6 +275,7 @@ enum Bytes {
 
 /// A block table.
 pub struct Table {
+    serial: u64,
     bytes: Bytes,
     /// Bytes known to be there. Grows only.
     size: AtomicU64,
@@ -319,7 +320,9 @@ impl Table {
     }
 
     fn new(bytes: Bytes, heads: usize) -> Result<Table> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             bytes,
             size: AtomicU64::new(0),
             info: TableInfo::default(),
@@ -329,6 +332,11 @@ impl Table {
         };
         table.info = table.read_info()?;
         Ok(table)
+    }
+
+    /// A number that no other table of this process has: what is kept by block numbers is kept by this one too.
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// What the table's header says.
