@@ -8,7 +8,7 @@ mod branch;
 mod text;
 
 pub use branch::{Branch, Class, block_branch, classify};
-pub use text::Disassembler;
+pub use text::{Disassembler, text};
 
 /// Instruction sets, as far as decoding differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

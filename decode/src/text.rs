@@ -3,6 +3,23 @@
 use crate::{ALT_MODE, Isa, Target};
 use capstone::{Arch, Capstone, Endian, ExtraMode, Mode};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
+use std::cell::RefCell;
+
+thread_local! {
+    /// A thread mostly sees one target.
+    static DISASSEMBLERS: RefCell<Vec<Disassembler>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags, by a disassembler that this thread keeps.
+pub fn text(target: Target, flags: u32, pc: u64, bytes: &[u8]) -> Option<String> {
+    DISASSEMBLERS.with_borrow_mut(|all| {
+        let at = all.iter().position(|d| d.target == target).unwrap_or_else(|| {
+            all.push(Disassembler::of(target));
+            all.len() - 1
+        });
+        all[at].text(flags, pc, bytes)
+    })
+}
 
 /// Turns instructions of one target into text. Not shared between threads: each has its own.
 pub struct Disassembler {
@@ -15,9 +32,12 @@ pub struct Disassembler {
 impl Disassembler {
     /// A disassembler of the target that QEMU calls `name`; `None` if there is none.
     pub fn new(name: &str) -> Option<Disassembler> {
-        let target = Target::named(name)?;
+        Some(Disassembler::of(Target::named(name)?))
+    }
+
+    fn of(target: Target) -> Disassembler {
         let mut intel = IntelFormatter::new();
-        let options = iced_x86::Formatter::options_mut(&mut intel);
+        let options = intel.options_mut();
         options.set_hex_prefix("0x");
         options.set_hex_suffix("");
         options.set_uppercase_hex(false);
@@ -26,7 +46,7 @@ impl Disassembler {
         options.set_branch_leading_zeros(false);
         options.set_show_branch_size(false);
         options.set_rip_relative_addresses(true);
-        Some(Disassembler { target, intel, handles: [None, None] })
+        Disassembler { target, intel, handles: [None, None] }
     }
 
     /// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags. `None`: it is not known.
