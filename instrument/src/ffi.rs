@@ -4,7 +4,8 @@
     non_camel_case_types,
     non_upper_case_globals,
     missing_docs,
-    clippy::all
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
 )]
 
 include!(concat!(env!("OUT_DIR"), "/trapline.rs"));

@@ -389,7 +389,7 @@ pub unsafe extern "C" fn trapline_once(
 ) {
     // SAFETY: the flag lives as long as the runtime.
     unsafe { trapline_once_flag(block, insn).write(1) };
-    let word = u64::from(insn) | u64::from(count) << 16 | u64::from(block) << 32;
+    let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
     let context = traced.then_some(Context {
         block,
         insn: insn as u16,

@@ -77,7 +77,7 @@ pub mod kind {
     /// The image is loaded: entry pc, load bias, address of the program break, then the file's path.
     pub const IMAGE: u8 = 13;
     /// Instructions with a `once` point were reached the first time since their translation:
-    /// `insn:16 | count:16 | block:32` from the lowest bit up.
+    /// `count:16 | insn:16 | block:32` from the lowest bit up.
     pub const ONCE: u8 = 14;
     /// The highest of them.
     pub const LAST: u8 = ONCE;

@@ -1,0 +1,363 @@
+//! The oracle: the stream of a run, compared event by event with what a QEMU plugin logs in the same run.
+//!
+//! Rules:
+//! * Both see the same execution: QEMU runs with the plugin and with a consumer attached.
+//! * The plugin logs an instruction when it starts, Trapline when it retires or aborts. So an aborted instruction must stand
+//!   in the plugin's log too, and one that QEMU executes again stands there once more.
+//! * Where the two differ, first principles decide. What is known to be wrong in the plugin's log is listed in
+//!   [`Known`], each with its reason; nothing else is tolerated.
+
+use consumer::{Chunk, Consumer, Error, Item, Receiver, State, Status, Stream};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// An event as both sides know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An instruction, retired or aborted.
+    Insn { pc: u64 },
+    /// An access with its value.
+    Access {
+        store: bool,
+        addr: u64,
+        size: u8,
+        value: u128,
+    },
+    /// From Trapline only: the plugin may log this instruction (and nothing else of it) here, since QEMU started it and will start it again.
+    Again { pc: u64 },
+    /// From Trapline only: an access that the plugin cannot see (it was made by a helper that bypasses the plugin's hooks).
+    Unseen { store: bool, addr: u64, size: u32 },
+}
+
+/// What was compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Instructions that both have.
+    pub insns: u64,
+    /// Accesses that both have.
+    pub accesses: u64,
+    /// Starts of instructions that only the plugin logs, since QEMU executed them again.
+    pub again: u64,
+    /// Accesses that only Trapline reports, as a footprint.
+    pub unseen: u64,
+    /// The first difference, with what came before it.
+    pub difference: Option<String>,
+    /// How the guest ended.
+    pub status: Option<ExitStatus>,
+    /// What the guest wrote to its standard output.
+    pub output: Vec<u8>,
+}
+
+struct Log {
+    file: Option<File>,
+    path: PathBuf,
+    pending: VecDeque<Event>,
+    bytes: Vec<u8>,
+}
+
+impl Log {
+    fn new(path: PathBuf) -> Self {
+        Log {
+            file: None,
+            path,
+            pending: VecDeque::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Reads more of the log if there is more; a record is 32 bytes, see oracle.c.
+    fn fill(&mut self) -> std::io::Result<()> {
+        if self.file.is_none() {
+            match File::open(&self.path) {
+                Ok(f) => self.file = Some(f),
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let mut buffer = [0; 1 << 16];
+        let n = file.read(&mut buffer)?;
+        self.bytes.extend_from_slice(&buffer[..n]);
+        let whole = self.bytes.len() / 32 * 32;
+        for r in self.bytes[..whole].chunks_exact(32) {
+            let word = |i: usize| {
+                u64::from_ne_bytes([
+                    r[i],
+                    r[i + 1],
+                    r[i + 2],
+                    r[i + 3],
+                    r[i + 4],
+                    r[i + 5],
+                    r[i + 6],
+                    r[i + 7],
+                ])
+            };
+            self.pending.push_back(match r[24] {
+                b'I' => Event::Insn { pc: word(0) },
+                kind => Event::Access {
+                    store: kind == b'W',
+                    addr: word(0),
+                    size: r[25],
+                    value: u128::from(word(8)) | u128::from(word(16)) << 64,
+                },
+            });
+        }
+        self.bytes.drain(..whole);
+        Ok(())
+    }
+}
+
+/// One stream against one log.
+struct Side {
+    log: Log,
+    ours: VecDeque<Event>,
+    recent: VecDeque<Event>,
+}
+
+/// The consumer that compares.
+struct Comparer {
+    prefix: PathBuf,
+}
+
+struct Progress {
+    /// By process and thread: the image after an `execve` goes on in the same log.
+    sides: HashMap<(u32, u32), Side>,
+    result: Compared,
+}
+
+impl Consumer for Comparer {
+    type Batch = Vec<Event>;
+    type State = Progress;
+
+    fn map(&self, chunk: &Chunk<'_>) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::with_capacity(chunk.len() / 8);
+        for item in chunk.items() {
+            let Item::Block(block) = item? else { continue };
+            let mut continued = None;
+            for insn in block.insns() {
+                if insn.status == Status::Continued {
+                    continued = Some(insn.pc());
+                }
+                if !insn.is_resumed() {
+                    events.push(Event::Insn { pc: insn.pc() });
+                }
+                for a in insn.accesses() {
+                    events.push(if a.is_footprint() {
+                        Event::Unseen {
+                            store: a.is_store(),
+                            addr: a.addr,
+                            size: a.size,
+                        }
+                    } else {
+                        Event::Access {
+                            store: a.is_store(),
+                            addr: a.addr,
+                            size: a.size as u8,
+                            value: a.value.unwrap_or_default(),
+                        }
+                    });
+                }
+            }
+            if block.state() == State::Reexec && continued.is_none() {
+                if let Some(insn) = block.info().insns.get(block.start() + block.retired()) {
+                    events.push(Event::Again { pc: insn.pc });
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    fn reduce(&self, p: &mut Progress, stream: &Stream, batch: Vec<Event>) -> Result<(), Error> {
+        if p.result.difference.is_some() {
+            return Ok(());
+        }
+        let key = (stream.process.pid, stream.tid);
+        let side = p.sides.entry(key).or_insert_with(|| Side {
+            log: Log::new(path_of(&self.prefix, key)),
+            ours: VecDeque::new(),
+            recent: VecDeque::new(),
+        });
+        side.ours.extend(batch);
+        side.compare(&mut p.result, false)
+            .map_err(|e| Error::Consumer(e.to_string()))
+    }
+}
+
+fn path_of(prefix: &Path, (pid, tid): (u32, u32)) -> PathBuf {
+    let mut path = prefix.as_os_str().to_owned();
+    path.push(format!(".{pid}.{tid}"));
+    path.into()
+}
+
+impl Side {
+    fn compare(&mut self, r: &mut Compared, at_end: bool) -> std::io::Result<()> {
+        while let Some(&ours) = self.ours.front() {
+            while self.log.pending.len() < 2 {
+                let before = self.log.pending.len();
+                self.log.fill()?;
+                if self.log.pending.len() == before {
+                    break;
+                }
+            }
+            if let Event::Unseen { .. } = ours {
+                r.unseen += 1;
+                self.ours.pop_front();
+                continue;
+            }
+            let Some(&theirs) = self.log.pending.front() else {
+                if at_end && !matches!(ours, Event::Again { .. }) {
+                    self.differ(r, Some(ours), None);
+                }
+                return Ok(());
+            };
+            match (ours, theirs) {
+                (Event::Again { pc }, Event::Insn { pc: p }) if pc == p => {
+                    r.again += 1;
+                    self.log.pending.pop_front();
+                }
+                (Event::Again { .. }, _) => {
+                    self.ours.pop_front();
+                    continue;
+                }
+                (a, b) if a == b => {
+                    match a {
+                        Event::Insn { .. } => r.insns += 1,
+                        _ => r.accesses += 1,
+                    }
+                    self.log.pending.pop_front();
+                }
+                _ => {
+                    self.differ(r, Some(ours), Some(theirs));
+                    return Ok(());
+                }
+            }
+            self.ours.pop_front();
+            self.recent.push_back(ours);
+            if self.recent.len() > 12 {
+                self.recent.pop_front();
+            }
+        }
+        if at_end {
+            self.log.fill()?;
+            if let Some(&theirs) = self.log.pending.front() {
+                self.differ(r, None, Some(theirs));
+            }
+        }
+        Ok(())
+    }
+
+    fn differ(&self, r: &mut Compared, ours: Option<Event>, theirs: Option<Event>) {
+        let line = |e: &Event| match e {
+            Event::Insn { pc } => format!("I {pc:#x}"),
+            Event::Access {
+                store,
+                addr,
+                size,
+                value,
+            } => {
+                format!(
+                    "{} {addr:#x} {size} = {value:#x}",
+                    if *store { "W" } else { "R" }
+                )
+            }
+            Event::Again { pc } => format!("again {pc:#x}"),
+            Event::Unseen { store, addr, size } => {
+                format!(
+                    "footprint {} {addr:#x} {size}",
+                    if *store { "W" } else { "R" }
+                )
+            }
+        };
+        let recent: Vec<_> = self.recent.iter().map(line).collect();
+        let next = |q: &VecDeque<Event>| q.iter().take(4).map(line).collect::<Vec<_>>().join(" | ");
+        r.difference = Some(format!(
+            "after {} instructions and {} accesses\n  common: {}\n  Trapline: {} ({})\n  plugin:   {} ({})",
+            r.insns,
+            r.accesses,
+            recent.join(" | "),
+            ours.as_ref().map_or("nothing".into(), line),
+            next(&self.ours),
+            theirs.as_ref().map_or("nothing".into(), line),
+            next(&self.log.pending),
+        ));
+    }
+}
+
+/// Runs `program` under `qemu` (built with an analyzer that traces everything, values included) with the plugin
+/// `oracle`, and compares. `scratch` is a folder for logs and the socket.
+pub fn compare(
+    qemu: &Path,
+    oracle: &Path,
+    scratch: &Path,
+    qemu_args: &[&str],
+    program: &[&str],
+) -> Result<Compared, String> {
+    let socket = scratch.join("s");
+    let prefix = scratch.join("log");
+    let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    let mut child = Command::new(qemu)
+        .args(qemu_args)
+        // Not as an option: so it holds in followed children too.
+        .env(
+            "QEMU_PLUGIN",
+            format!("{},out={}", oracle.display(), prefix.display()),
+        )
+        .arg("-trapline")
+        .arg(format!("socket={},wait=1,opt.values=on", socket.display()))
+        .args(program)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed("QEMU cannot be started", &e))?;
+    let mut stdout = child.stdout.take();
+    let output = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        if let Some(o) = &mut stdout {
+            let _ = o.read_to_end(&mut all);
+        }
+        all
+    });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut receiver = loop {
+        match Receiver::connect(&socket, "oracle", false) {
+            Ok(r) => break r,
+            Err(e) => {
+                if Instant::now() > deadline || child.try_wait().is_ok_and(|s| s.is_some()) {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(failed("no connection", &e));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    };
+    let comparer = Comparer {
+        prefix: prefix.clone(),
+    };
+    let mut progress = Progress {
+        sides: HashMap::new(),
+        result: Compared::default(),
+    };
+    let options = consumer::Options { workers: 1 };
+    let ran = consumer::run(&mut receiver, &comparer, &mut progress, &options);
+    drop(receiver);
+    let status = child.wait().map_err(|e| failed("QEMU", &e))?;
+    ran.map_err(|e| failed("the stream", &e))?;
+    let mut result = progress.result;
+    for side in progress.sides.values_mut() {
+        if result.difference.is_none() {
+            side.compare(&mut result, true)
+                .map_err(|e| failed("the plugin's log", &e))?;
+        }
+        let _ = std::fs::remove_file(&side.log.path);
+    }
+    result.status = Some(status);
+    result.output = output.join().unwrap_or_default();
+    Ok(result)
+}
