@@ -267,15 +267,11 @@ pub fn prefix(guest: &Guest, chosen: Option<&Path>) -> Result<Option<PathBuf>> {
         .iter()
         .map(|(_, package)| *package)
         .collect();
-    let give =
-        "give the folder that has this loader and the program's libraries: -L DIR, where DIR/"
-            .to_string()
-            + &loader
-                .display()
-                .to_string()
-                .trim_start_matches('/')
-                .to_string()
-            + " exists; or link the program statically";
+    let give = format!(
+        "give the folder that has this loader and the program's libraries: -L DIR, where DIR{} exists; or link the \
+         program statically",
+        Path::new("/").join(loader).display()
+    );
     let hint = match packages.as_slice() {
         [] => give,
         packages => format!("install Debian's {}, or {give}", packages.join(" or ")),
