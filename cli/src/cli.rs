@@ -13,6 +13,7 @@ use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
 use crate::prepare::{self, Wish};
+use crate::session;
 use crate::run::{self, Format, Options, Prepared};
 use crate::target::{TARGETS, Target};
 use crate::{Error, Result};
@@ -51,6 +52,8 @@ enum Cmd {
     Run(Run),
     /// Build QEMU for targets and analyzers, and print the paths of the binaries
     Build(Build),
+    /// Attach a consumer to a running QEMU
+    Attach(session::Attach),
     /// List the analyzers that ship
     List,
     /// Say what this machine has, what it lacks, and how to get it
@@ -132,7 +135,7 @@ struct Doctor {
 
 fn key_value(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, _)) if key.is_empty() => Err("the key is empty".into()),
+        Some(("", _)) => Err("the key is empty".into()),
         Some((key, value)) if key.contains(',') || value.contains(',') => Err(format!(
             "'{key}' cannot have a comma: QEMU separates options by it"
         )),
@@ -144,6 +147,7 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 /// The command with what analyzers add to it.
 pub fn command() -> clap::Command {
     Cli::command().mut_subcommand("run", run::augment)
+        .mut_subcommand("attach", session::augment)
 }
 
 pub fn main() -> ExitCode {
@@ -179,6 +183,10 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             run::launch(prepared, options)
         }
         Cmd::Build(args) => build(args),
+        Cmd::Attach(args) => {
+            let matches = matches.subcommand_matches("attach").cloned().unwrap_or_default();
+            session::attach(args, &matches)
+        }
         Cmd::List => list(),
         Cmd::Doctor(args) => doctor::run(args.qemu_src.as_deref()),
         Cmd::Completions { shell } => {

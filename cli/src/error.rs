@@ -85,6 +85,13 @@ pub enum Error {
     #[error("{what}")]
     Usage { what: String, hint: String },
 
+    /// User or ours: the consumer failed. The guest has ended by itself.
+    #[error("the consumer '{name}' failed, and the guest went on without it: {what}")]
+    Consumer { name: String, what: String },
+    /// Environment: QEMU did not get as far as the guest.
+    #[error("QEMU ended before it served its events ({status})")]
+    NotServed { status: String },
+
     // ---- the environment's ------------------------------------------------------------------
     /// Environment: packages that are missing and that we may not install.
     #[error("this machine lacks {}", .missing.join(", "))]
@@ -165,6 +172,7 @@ impl Error {
             | NotQemuSource { .. }
             | QemuVersion { .. }
             | Usage { .. } => Kind::User,
+            Consumer { .. } | NotServed { .. } => Kind::Environment,
             MissingPackages { .. }
             | Step { .. }
             | Spawn { .. }
@@ -239,6 +247,8 @@ impl Error {
                 "unpack QEMU {} yourself and give its folder: --qemu-src DIR (or TRAPLINE_QEMU_SRC)",
                 crate::source::SUPPORTED
             ),
+            Consumer { .. } => String::new(),
+            NotServed { .. } => "what QEMU said above tells why".into(),
             Checksum { .. } => "the file was removed; try again, and do not use it if it happens twice".into(),
             NoHome { .. } => "set TRAPLINE_HOME to Trapline's checkout".into(),
             PatchDoesNotFit { .. } => {

@@ -167,6 +167,15 @@ impl Running {
     }
 }
 
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            End::Code(code) => write!(f, "exit code {code}"),
+            End::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
 impl End {
     pub fn of(status: ExitStatus) -> End {
         match (status.code(), status.signal()) {

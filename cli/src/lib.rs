@@ -14,6 +14,7 @@
 //! | [`target`], [`elf`], [`lookup`] | which program the user meant and which QEMU target it needs |
 //! | [`prepare`] | all of the above in order, or nothing at all when it is already there |
 //! | [`run`], [`guest`] | the guest as a child process that the user cannot tell from the real thing |
+//! | [`session`] | the consuming half of the shipped analyzers, attached to the guest |
 //!
 //! Beside them: [`cli`] (the arguments), [`doctor`], [`progress`], [`exec`] (commands with a log) and [`error`].
 
@@ -34,6 +35,7 @@ pub mod patch;
 pub mod prepare;
 pub mod progress;
 pub mod run;
+pub mod session;
 pub mod source;
 pub mod target;
 pub mod venv;

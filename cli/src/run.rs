@@ -6,10 +6,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::Result;
 use crate::analyzer::Analyzer;
 use crate::guest;
+use crate::session;
+use crate::{Error, Result};
 
 /// A guest ready to be started.
 #[derive(Debug, Clone)]
@@ -28,12 +30,7 @@ pub struct Prepared {
     pub prefix: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Format {
-    #[default]
-    Text,
-    Json,
-}
+pub use consumer::Format;
 
 /// What the user asked for beside the program.
 #[derive(Debug, Clone)]
@@ -53,22 +50,65 @@ pub struct Options {
 
 /// Adds the arguments that analyzers' consumer halves declare to `trapline run`.
 pub fn augment(command: clap::Command) -> clap::Command {
-    command
+    let consume = clap::Arg::new("consume")
+        .long("consume")
+        .value_name("NAME")
+        .value_parser(session::names())
+        .help("Which consuming half reads the events [default: the analyzer's own; count if it has none]");
+    session::augment(command.arg(consume))
 }
 
 /// Starts the guest and ends as it ends.
 pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
-    let mut settings = Vec::new();
-    if options.analyzer.is_some() {
-        settings.extend(
-            options
-                .opts
-                .iter()
-                .map(|(key, value)| format!("{key}={value}")),
-        );
-    }
+    let Some(analyzer) = &options.analyzer else {
+        let mut running = guest::spawn(prepared.command(&[]))?;
+        return Ok(running.wait()?.leave());
+    };
+    let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
+    let chosen = options
+        .matches
+        .get_one::<String>("consume")
+        .map(String::as_str);
+    let name = chosen.unwrap_or(if own {
+        analyzer.name.as_str()
+    } else {
+        session::DEFAULT_CONSUMER
+    });
+    let mut analysis = session::analysis(name, &options.matches, options.format)?;
+    let mut out = session::output(options.output.as_deref())?;
+    let folder = session::Folder::new()?;
+    let socket = folder.socket();
+    let mut opts = analysis.qemu_options();
+    opts.extend(options.opts);
+    let settings = session::settings(&socket, &opts);
+
     let mut running = guest::spawn(prepared.command(&settings))?;
-    Ok(running.wait()?.leave())
+    let alive = AtomicBool::new(true);
+    let (end, outcome) = std::thread::scope(|scope| {
+        let consuming = scope
+            .spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive));
+        let end = running.wait();
+        // Release; pairs with the Acquire in `session::consume`.
+        alive.store(false, Ordering::Release);
+        (end, consuming.join())
+    });
+    // Before we may end by a signal, as the guest did.
+    drop(folder);
+    let end = end?;
+    match outcome {
+        Ok(session::Outcome::Done) => {
+            session::report(&mut *analysis, &mut *out)?;
+            Ok(end.leave())
+        }
+        Ok(session::Outcome::NotServed) => Err(Error::NotServed {
+            status: format!("{end}"),
+        }),
+        Ok(session::Outcome::Failed(what)) => Err(Error::Consumer {
+            name: name.into(),
+            what,
+        }),
+        Err(_) => Err(Error::Bug("the consumer's thread panicked".into())),
+    }
 }
 
 impl Prepared {

@@ -7,16 +7,22 @@ use std::time::Instant;
 
 fn main() {
     let chunk_words = 1 << 15;
-    for (what, n_insns, n_accesses, blocks) in
-        [("100 nops", 101, 0, 1), ("8 insns, 3 accesses", 8, 3, 500), ("4 insns, 1 access", 4, 1, 5000), ("3 insns, none", 3, 0, 200)]
-    {
+    for (what, n_insns, n_accesses, blocks) in [
+        ("100 nops", 101, 0, 1),
+        ("8 insns, 3 accesses", 8, 3, 500),
+        ("4 insns, 1 access", 4, 1, 5000),
+        ("3 insns, none", 3, 0, 200),
+    ] {
         let mut table = TableBuilder::new("x86_64", 8, false);
         let ids: Vec<u32> = (0..blocks)
             .map(|b| {
                 let insns: Vec<_> = (0..n_insns)
                     .map(|i| {
                         let access = [if i % 2 == 0 { load(8) } else { store(4) }];
-                        insn(&[0x90, 0x90, 0x90], if i < n_accesses { &access } else { &[] })
+                        insn(
+                            &[0x90, 0x90, 0x90],
+                            if i < n_accesses { &access } else { &[] },
+                        )
                     })
                     .collect();
                 table.block(0x40_0000 + b as u64 * 64, &insns)
@@ -49,7 +55,11 @@ fn main() {
                 best = best.min(each);
                 worst = worst.max(each);
             }
-            println!("{what:22} {name:22} {:8.1}..{:.1} million {unit} a second", per_pass / worst / 1e6, per_pass / best / 1e6);
+            println!(
+                "{what:22} {name:22} {:8.1}..{:.1} million {unit} a second",
+                per_pass / worst / 1e6,
+                per_pass / best / 1e6
+            );
         };
         let (blocks, insns, accesses) = (i as f64, (i * n_insns) as f64, (i * n_accesses) as f64);
         let mut counts = vec![0u32; table.seen().max(ids.len()) + 1];

@@ -37,7 +37,7 @@ impl fmt::Display for Format {
 }
 
 /// The consuming half of an analyzer, with its settings.
-pub trait Analysis {
+pub trait Analysis: Send {
     /// The analyzer's name.
     fn name(&self) -> &'static str;
 
@@ -47,7 +47,12 @@ pub trait Analysis {
     }
 
     /// Consumes everything from `source`. What is told event by event goes to `out` at once.
-    fn consume(&mut self, source: &mut dyn Source, options: &Options, out: &mut (dyn Write + Send)) -> Result<Summary, Error>;
+    fn consume(
+        &mut self,
+        source: &mut dyn Source,
+        options: &Options,
+        out: &mut (dyn Write + Send),
+    ) -> Result<Summary, Error>;
 
     /// Writes the result, once the guest has ended.
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error>;

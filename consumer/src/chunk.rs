@@ -33,7 +33,11 @@ pub enum Item<'a> {
 impl<'a> Chunk<'a> {
     /// The records of `part`.
     pub fn new(part: &'a Part) -> Self {
-        Chunk { words: part.words(), table: &part.table, part }
+        Chunk {
+            words: part.words(),
+            table: &part.table,
+            part,
+        }
     }
     /// The stream.
     pub fn stream(&self) -> &'a StreamInfo {
@@ -65,7 +69,14 @@ impl<'a> Chunk<'a> {
     }
     /// Executed blocks and events, in order.
     pub fn items(&self) -> Items<'a> {
-        Items { words: self.words, table: self.table, heads: self.table.heads(), at: 0, base: self.part.first_word(), cont: None }
+        Items {
+            words: self.words,
+            table: self.table,
+            heads: self.table.heads(),
+            at: 0,
+            base: self.part.first_word(),
+            cont: None,
+        }
     }
     /// Calls `f` with each item, in order, as long as it succeeds: the fastest way through a chunk, since the usual case
     /// is compiled into the loop on its own.
@@ -114,7 +125,13 @@ impl<'a> Items<'a> {
     /// A block whose word is not plain, or that has records of its own after it: checked with care.
     #[cold]
     #[inline(never)]
-    fn special(&mut self, at: usize, word: u64, head: Head, slots: Words<'a>) -> Result<BlockExec<'a>, Error> {
+    fn special(
+        &mut self,
+        at: usize,
+        word: u64,
+        head: Head,
+        slots: Words<'a>,
+    ) -> Result<BlockExec<'a>, Error> {
         let mut exec = BlockExec::plain(word, head, self.table, slots);
         if let Some((insn, valid)) = self.cont.take() {
             if insn >= head.n_insns() || valid > head.slot_words() {
@@ -126,14 +143,27 @@ impl<'a> Items<'a> {
             let executed = (word >> EXECUTED_SHIFT & EXECUTED_MASK) as usize;
             let valid = (word >> WORDS_SHIFT) as usize;
             if executed > head.n_insns() || executed < usize::from(exec.start) {
-                return Err(self.fail(at, format!("{executed} instructions retired of {}, of which {} before", head.n_insns(), exec.start)));
+                return Err(self.fail(
+                    at,
+                    format!(
+                        "{executed} instructions retired of {}, of which {} before",
+                        head.n_insns(),
+                        exec.start
+                    ),
+                ));
             }
             if valid > head.slot_words() {
-                return Err(self.fail(at, format!("{valid} slot words are valid of {}", head.slot_words())));
+                return Err(self.fail(
+                    at,
+                    format!("{valid} slot words are valid of {}", head.slot_words()),
+                ));
             }
             (exec.retired_end, exec.valid_words) = (executed as u16, valid as u16);
         } else if word >> 32 != 0 {
-            return Err(self.fail(at, format!("the block word {word:#x} is not partial, but has other bits")));
+            return Err(self.fail(
+                at,
+                format!("the block word {word:#x} is not partial, but has other bits"),
+            ));
         }
         // The records that belong to it.
         let from = self.at;
@@ -149,17 +179,35 @@ impl<'a> Items<'a> {
             }
             let len = (first >> 40) as usize;
             let Some(payload) = self.words.slice(at + 1, len) else {
-                return Err(self.fail(at, format!("its {len} payload words reach beyond the chunk")));
+                return Err(self.fail(
+                    at,
+                    format!("its {len} payload words reach beyond the chunk"),
+                ));
             };
             let Some(context) = payload.get(0) else {
                 return Err(self.fail(at, "it has no payload"));
             };
             let (id, insn) = ((context >> 32) as u32, context >> 16 & 0xffff);
             if id != word as u32 {
-                return Err(self.fail(at, format!("it belongs to block {id}, but follows block {}", word as u32)));
+                return Err(self.fail(
+                    at,
+                    format!(
+                        "it belongs to block {id}, but follows block {}",
+                        word as u32
+                    ),
+                ));
             }
-            if insn as usize >= head.n_insns() || insn < insn_before || insn > u64::from(exec.retired_end) {
-                return Err(self.fail(at, format!("it belongs to instruction {insn}, which is not one of {insn_before}..={}", exec.retired_end)));
+            if insn as usize >= head.n_insns()
+                || insn < insn_before
+                || insn > u64::from(exec.retired_end)
+            {
+                return Err(self.fail(
+                    at,
+                    format!(
+                        "it belongs to instruction {insn}, which is not one of {insn_before}..={}",
+                        exec.retired_end
+                    ),
+                ));
             }
             insn_before = insn;
             if kind == kind::ACCESS {
@@ -173,7 +221,10 @@ impl<'a> Items<'a> {
             }
             self.at += 1 + len;
         }
-        exec.own_records = self.words.slice(from, self.at - from).unwrap_or(Words::new(&[]));
+        exec.own_records = self
+            .words
+            .slice(from, self.at - from)
+            .unwrap_or(Words::new(&[]));
         Ok(exec)
     }
 
@@ -181,7 +232,10 @@ impl<'a> Items<'a> {
     #[inline(never)]
     fn other(&mut self, at: usize, kind: u8, len: usize) -> Result<Option<Item<'a>>, Error> {
         let Some(payload) = self.words.slice(at + 1, len) else {
-            return Err(self.fail(at, format!("its {len} payload words reach beyond the chunk")));
+            return Err(self.fail(
+                at,
+                format!("its {len} payload words reach beyond the chunk"),
+            ));
         };
         if self.cont.is_some() {
             return Err(self.fail(at, "a block should go on here"));
@@ -213,14 +267,18 @@ impl<'a> Items<'a> {
             let at = self.at;
             let Some(word) = self.words.get(at) else {
                 if self.cont.take().is_some() {
-                    return Some(Err(self.fail(at, "the chunk ends where a block should go on")));
+                    return Some(Err(
+                        self.fail(at, "the chunk ends where a block should go on")
+                    ));
                 }
                 return None;
             };
             match Record::parse(word, self.base + at, self.table) {
                 Ok(Record::Block(word, head)) => {
                     let Some(slots) = self.words.slice(at + 1, head.slot_words()) else {
-                        return Some(Err(self.fail(at, "the block's slots reach beyond the chunk")));
+                        return Some(Err(
+                            self.fail(at, "the block's slots reach beyond the chunk")
+                        ));
                     };
                     self.at = at + 1 + head.slot_words();
                     return Some(self.special(at, word, head, slots).map(Item::Block));

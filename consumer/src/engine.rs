@@ -29,7 +29,12 @@ pub trait Consumer: Sync {
     fn map(&self, chunk: &Chunk<'_>) -> Result<Self::Batch, Error>;
 
     /// Takes a batch. On the thread that runs the consumer, in the order of execution for each stream.
-    fn reduce(&self, state: &mut Self::State, stream: &Stream, batch: Self::Batch) -> Result<(), Error>;
+    fn reduce(
+        &self,
+        state: &mut Self::State,
+        stream: &Stream,
+        batch: Self::Batch,
+    ) -> Result<(), Error>;
 
     /// `chunks` chunks of the stream were overwritten before they could be read (lossy consumers only).
     fn lost(&self, state: &mut Self::State, stream: &Stream, chunks: u64) -> Result<(), Error> {
@@ -76,13 +81,18 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { workers: default_workers() }
+        Options {
+            workers: default_workers(),
+        }
     }
 }
 
 /// One core is the guest's; more than four workers outrun any guest thread.
 pub fn default_workers() -> usize {
-    thread::available_parallelism().map_or(1, |n| n.get()).saturating_sub(1).clamp(1, 4)
+    thread::available_parallelism()
+        .map_or(1, |n| n.get())
+        .saturating_sub(1)
+        .clamp(1, 4)
 }
 
 /// What was consumed.
@@ -101,7 +111,12 @@ pub struct Summary {
 /// Runs `consumer` on everything that comes from `source`.
 ///
 /// An error of the source or of the consumer ends the run: the source may be dropped, which lets the guest go on without us.
-pub fn run<C: Consumer>(source: &mut dyn Source, consumer: &C, state: &mut C::State, options: &Options) -> Result<Summary, Error> {
+pub fn run<C: Consumer>(
+    source: &mut dyn Source,
+    consumer: &C,
+    state: &mut C::State,
+    options: &Options,
+) -> Result<Summary, Error> {
     if options.workers <= 1 {
         return run_here(source, consumer, state);
     }
@@ -111,15 +126,25 @@ pub fn run<C: Consumer>(source: &mut dyn Source, consumer: &C, state: &mut C::St
     thread::scope(|scope| {
         for i in 0..workers {
             let (take, give, ring) = (take.clone(), give.clone(), source.ringer());
-            let started = thread::Builder::new().name(format!("trapline-map-{i}")).spawn_scoped(scope, move || {
-                for job in take {
-                    let batch = catch_unwind(AssertUnwindSafe(|| map(consumer, &job.part)));
-                    if give.send(Done { stream: job.stream, serial: job.serial, part: job.part, batch }).is_err() {
-                        return;
+            let started = thread::Builder::new()
+                .name(format!("trapline-map-{i}"))
+                .spawn_scoped(scope, move || {
+                    for job in take {
+                        let batch = catch_unwind(AssertUnwindSafe(|| map(consumer, &job.part)));
+                        if give
+                            .send(Done {
+                                stream: job.stream,
+                                serial: job.serial,
+                                part: job.part,
+                                batch,
+                            })
+                            .is_err()
+                        {
+                            return;
+                        }
+                        ring();
                     }
-                    ring();
-                }
-            });
+                });
             if let (0, Err(e)) = (i, started) {
                 return Err(Error::Consumer(format!("cannot start a thread: {e}")));
             }
@@ -185,7 +210,11 @@ fn reduce<C: Consumer>(
     }
 }
 
-fn run_here<C: Consumer>(source: &mut dyn Source, consumer: &C, state: &mut C::State) -> Result<Summary, Error> {
+fn run_here<C: Consumer>(
+    source: &mut dyn Source,
+    consumer: &C,
+    state: &mut C::State,
+) -> Result<Summary, Error> {
     let mut summary = Summary::default();
     loop {
         match source.poll()? {
@@ -214,7 +243,11 @@ struct Lane<B> {
 
 impl<B> Default for Lane<B> {
     fn default() -> Self {
-        Lane { first: 0, waiting: VecDeque::new(), ended: None }
+        Lane {
+            first: 0,
+            waiting: VecDeque::new(),
+            ended: None,
+        }
     }
 }
 
@@ -270,7 +303,12 @@ fn dispatch<C: Consumer>(
                 let serial = lane.first + lane.waiting.len() as u64;
                 lane.waiting.push_back(None);
                 out += 1;
-                jobs.send(Job { stream, serial, part }).map_err(|_| gone())?;
+                jobs.send(Job {
+                    stream,
+                    serial,
+                    part,
+                })
+                .map_err(|_| gone())?;
             }
             Polled::Ended(info) => {
                 if lanes.len() <= info.number {
@@ -286,7 +324,12 @@ fn dispatch<C: Consumer>(
     }
 }
 
-fn finish_lane<C: Consumer>(consumer: &C, state: &mut C::State, summary: &mut Summary, lane: &mut Lane<C::Batch>) -> Result<(), Error> {
+fn finish_lane<C: Consumer>(
+    consumer: &C,
+    state: &mut C::State,
+    summary: &mut Summary,
+    lane: &mut Lane<C::Batch>,
+) -> Result<(), Error> {
     if lane.waiting.is_empty()
         && let Some(stream) = lane.ended.take()
     {

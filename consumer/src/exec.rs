@@ -100,7 +100,9 @@ impl<'a> BlockExec<'a> {
     #[inline]
     pub fn info(&self) -> &'a BlockInfo {
         // A head is stored only after its block (see `pipe::table`).
-        self.table.numbered(self.head.number()).expect("a block with a head is in its table")
+        self.table
+            .numbered(self.head.number())
+            .expect("a block with a head is in its table")
     }
     /// Index of the first instruction of this part: not 0 if the block goes on from the chunk before.
     #[inline]
@@ -155,7 +157,12 @@ impl<'a> BlockExec<'a> {
     /// Its instructions, traced or not, in order.
     #[inline]
     pub fn insns(&self) -> Insns<'a> {
-        Insns { exec: *self, info: self.info(), next: self.start(), at: 0 }
+        Insns {
+            exec: *self,
+            info: self.info(),
+            next: self.start(),
+            at: 0,
+        }
     }
     /// All its accesses, in order.
     #[inline]
@@ -163,8 +170,16 @@ impl<'a> BlockExec<'a> {
         let insns = self.insns();
         match self.own_records.is_empty() {
             // The valid slot words alone say which were made.
-            true => BlockAccesses { exec: *self, statics: insns.info.accesses.iter(), general: None },
-            false => BlockAccesses { exec: *self, statics: [].iter(), general: Some(Box::new(insns.flat_map(access_of as _))) },
+            true => BlockAccesses {
+                exec: *self,
+                statics: insns.info.accesses.iter(),
+                general: None,
+            },
+            false => BlockAccesses {
+                exec: *self,
+                statics: [].iter(),
+                general: Some(Box::new(insns.flat_map(access_of as _))),
+            },
         }
     }
 
@@ -173,7 +188,10 @@ impl<'a> BlockExec<'a> {
         if self.is_plain() && !self.has_optional() {
             return Sums::of(&self.info().totals, 1);
         }
-        let mut sums = Sums { blocks: u64::from(self.start == 0 && self.retired_end > 0), ..Sums::default() };
+        let mut sums = Sums {
+            blocks: u64::from(self.start == 0 && self.retired_end > 0),
+            ..Sums::default()
+        };
         for insn in self.insns() {
             match insn.status {
                 Status::Retired => sums.insns += u64::from(insn.is_traced()),
@@ -200,9 +218,12 @@ impl<'a> BlockExec<'a> {
             }
             at += 1;
         }
-        Some(Access::new(u64::from(a.flags) << 32, u32::from(a.size), self.slots.get(at)?, |i| {
-            self.slots.get(at + 1 + i).unwrap_or(0)
-        }))
+        Some(Access::new(
+            u64::from(a.flags) << 32,
+            u32::from(a.size),
+            self.slots.get(at)?,
+            |i| self.slots.get(at + 1 + i).unwrap_or(0),
+        ))
     }
 }
 
@@ -255,10 +276,23 @@ impl Access {
     fn new(bits: u64, size: u32, addr: u64, word: impl Fn(usize) -> u64) -> Access {
         let value = (bits & info::VALUE != 0).then(|| {
             let low = u128::from(word(0));
-            let whole = if size > 8 { low | u128::from(word(1)) << 64 } else { low };
-            if size < 16 { whole & ((1 << (8 * size)) - 1) } else { whole }
+            let whole = if size > 8 {
+                low | u128::from(word(1)) << 64
+            } else {
+                low
+            };
+            if size < 16 {
+                whole & ((1 << (8 * size)) - 1)
+            } else {
+                whole
+            }
         });
-        Access { addr, size, flags: (bits >> 32) as u16, value }
+        Access {
+            addr,
+            size,
+            flags: (bits >> 32) as u16,
+            value,
+        }
     }
     fn has(self, bit: u64) -> bool {
         u64::from(self.flags) << 32 & bit != 0
@@ -377,7 +411,9 @@ impl<'a> Insns<'a> {
     /// An instruction that may have records of its own, or that did not retire. On a copy, as in `Items`.
     #[inline(never)]
     fn special(mut self, index: usize) -> (Self, Option<InsnExec<'a>>) {
-        let Some(mut insn) = self.insn(index) else { return (self, None) };
+        let Some(mut insn) = self.insn(index) else {
+            return (self, None);
+        };
         let own = self.exec.own_records;
         let mut first_access = None;
         while let (Some(first), Some(context)) = (own.get(self.at), own.get(self.at + 1)) {
@@ -393,7 +429,9 @@ impl<'a> Insns<'a> {
         }
         if let Some(first) = first_access {
             let end = self.at.min(own.len());
-            insn.records = own.slice(first, end.saturating_sub(first)).unwrap_or(Words::new(&[]));
+            insn.records = own
+                .slice(first, end.saturating_sub(first))
+                .unwrap_or(Words::new(&[]));
         }
         if index == usize::from(self.exec.retired_end) {
             insn.status = match self.exec.state() {
@@ -454,7 +492,11 @@ impl Accesses<'_> {
             let first = self.records.get(self.record_end)?;
             let end = self.record_end + 1 + (first >> 40) as usize;
             // After the record's word and its context.
-            self.at = if (first >> 32) as u8 == kind::ACCESS { self.record_end + 2 } else { end };
+            self.at = if (first >> 32) as u8 == kind::ACCESS {
+                self.record_end + 2
+            } else {
+                end
+            };
             self.record_end = end;
         }
         self.records.get(self.at)
@@ -469,11 +511,16 @@ impl Iterator for Accesses<'_> {
         loop {
             let helper = self.next_helper();
             match (helper, self.statics.get(self.next_static)) {
-                (Some(bits), s) if s.is_none() || (bits >> info::ORDER_SHIFT & 0xff) as usize <= self.next_static => {
+                (Some(bits), s)
+                    if s.is_none()
+                        || (bits >> info::ORDER_SHIFT & 0xff) as usize <= self.next_static =>
+                {
                     let (at, size) = (self.at, bits as u32);
                     self.at += 2 + value_words(bits, size);
                     let bits = bits & ((1 << info::ORDER_SHIFT) - 1);
-                    return Some(Access::new(bits, size, self.records.get(at + 1)?, |i| self.records.get(at + 2 + i).unwrap_or(0)));
+                    return Some(Access::new(bits, size, self.records.get(at + 1)?, |i| {
+                        self.records.get(at + 2 + i).unwrap_or(0)
+                    }));
                 }
                 (_, Some(s)) => {
                     self.next_static += 1;

@@ -78,7 +78,8 @@ impl Tally {
     /// Makes ready for a chunk.
     pub fn start(&mut self, table: &Table) {
         static PLAIN: OnceLock<bool> = OnceLock::new();
-        self.slow = *PLAIN.get_or_init(|| std::env::var_os("TRAPLINE_TALLY").is_some_and(|v| v == "plain"));
+        self.slow =
+            *PLAIN.get_or_init(|| std::env::var_os("TRAPLINE_TALLY").is_some_and(|v| v == "plain"));
         self.reach(table.seen());
     }
 

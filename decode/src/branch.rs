@@ -39,30 +39,63 @@ pub struct Branch {
 
 /// The branch that ends a block of these instructions (pc and bytes, in order; `flags` as in the block table).
 /// `None` if it ends otherwise, or nobody here knows.
-pub fn block_branch<'a>(target: Target, flags: u32, insns: impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone) -> Option<Branch> {
+pub fn block_branch<'a>(
+    target: Target,
+    flags: u32,
+    insns: impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone,
+) -> Option<Branch> {
     let n = insns.len();
     let branch_at = |i: usize| {
         let (pc, bytes) = insns.clone().nth(i)?;
         let mut class = classify(target, flags, bytes);
-        if target.isa == Isa::Arm && flags & ALT_MODE != 0 && matches!(class, Class::Jump | Class::IndirectJump | Class::Return) {
-            class = if in_it_block(insns.clone(), i) { Class::CondBranch } else { class };
+        if target.isa == Isa::Arm
+            && flags & ALT_MODE != 0
+            && matches!(class, Class::Jump | Class::IndirectJump | Class::Return)
+        {
+            class = if in_it_block(insns.clone(), i) {
+                Class::CondBranch
+            } else {
+                class
+            };
         }
         let next = pc.wrapping_add(bytes.len() as u64);
         (!matches!(class, Class::Other | Class::Unknown)).then_some((i, class, next))
     };
     let last = n.checked_sub(1)?;
     if !target.has_delay_slots() {
-        return branch_at(last).map(|(insn, class, fall_through)| Branch { insn, class, fall_through });
+        return branch_at(last).map(|(insn, class, fall_through)| Branch {
+            insn,
+            class,
+            fall_through,
+        });
     }
     // The delay slot is as long as the branch; it may be in a block of its own.
-    let (insn, class, slot) = last.checked_sub(1).and_then(&branch_at).or_else(|| branch_at(last))?;
-    let slot_len = insns.clone().nth(insn).map_or(4, |(_, bytes)| bytes.len() as u64);
-    let has_slot = !(target.isa == Isa::Sh4 && class == Class::CondBranch && !sh4_is_delayed(target, insns.clone().nth(insn)?.1));
-    Some(Branch { insn, class, fall_through: if has_slot { slot.wrapping_add(slot_len) } else { slot } })
+    let (insn, class, slot) = last
+        .checked_sub(1)
+        .and_then(&branch_at)
+        .or_else(|| branch_at(last))?;
+    let slot_len = insns
+        .clone()
+        .nth(insn)
+        .map_or(4, |(_, bytes)| bytes.len() as u64);
+    let has_slot = !(target.isa == Isa::Sh4
+        && class == Class::CondBranch
+        && !sh4_is_delayed(target, insns.clone().nth(insn)?.1));
+    Some(Branch {
+        insn,
+        class,
+        fall_through: if has_slot {
+            slot.wrapping_add(slot_len)
+        } else {
+            slot
+        },
+    })
 }
 
 fn sh4_is_delayed(target: Target, bytes: &[u8]) -> bool {
-    target.word(bytes).is_some_and(|w| matches!(w >> 8, 0x8d | 0x8f))
+    target
+        .word(bytes)
+        .is_some_and(|w| matches!(w >> 8, 0x8d | 0x8f))
 }
 
 /// Is instruction `index` under a Thumb IT instruction of its block?
@@ -92,7 +125,9 @@ pub fn classify(target: Target, flags: u32, bytes: &[u8]) -> Class {
         _ => {}
     }
     let half = bytes.len() == 2;
-    let Some(w) = target.word(bytes) else { return Class::Unknown };
+    let Some(w) = target.word(bytes) else {
+        return Class::Unknown;
+    };
     match target.isa {
         Isa::Riscv if half => riscv_compressed(w, target.bits),
         Isa::Riscv => riscv(w),
@@ -154,17 +189,41 @@ fn arm(w: u32) -> Class {
         5 if w & 1 << 24 != 0 => Class::Call,
         5 => Class::Jump,
         _ if cond == 15 => return Class::Other,
-        _ if w & 0x0fff_fff0 == 0x012f_ff10 => if w & 0xf == 14 { Class::Return } else { Class::IndirectJump },
+        _ if w & 0x0fff_fff0 == 0x012f_ff10 => {
+            if w & 0xf == 14 {
+                Class::Return
+            } else {
+                Class::IndirectJump
+            }
+        }
         _ if w & 0x0fff_fff0 == 0x012f_ff30 => Class::IndirectCall,
         // LDM with pc
-        4 if w & 0x0010_8000 == 0x0010_8000 => if w >> 16 & 0xf == 13 { Class::Return } else { Class::IndirectJump },
+        4 if w & 0x0010_8000 == 0x0010_8000 => {
+            if w >> 16 & 0xf == 13 {
+                Class::Return
+            } else {
+                Class::IndirectJump
+            }
+        }
         // LDR pc (not the media instructions: bits 25 and 4)
         2 | 3 if w & 0x0050_f000 == 0x0010_f000 && !(w >> 25 & 7 == 3 && w & 0x10 != 0) => {
-            if w & 0x0fff_ffff == 0x049d_f004 { Class::Return } else { Class::IndirectJump }
+            if w & 0x0fff_ffff == 0x049d_f004 {
+                Class::Return
+            } else {
+                Class::IndirectJump
+            }
         }
         // Data processing that writes pc: not the compares (opcodes 8..=11), not multiplies and halfword transfers
-        0 | 1 if w >> 12 & 0xf == 15 && !(8..=11).contains(&(w >> 21 & 0xf)) && (w >> 25 & 1 == 1 || w & 0x90 != 0x90) => {
-            if w & 0x0fff_ffff == 0x01a0_f00e { Class::Return } else { Class::IndirectJump }
+        0 | 1
+            if w >> 12 & 0xf == 15
+                && !(8..=11).contains(&(w >> 21 & 0xf))
+                && (w >> 25 & 1 == 1 || w & 0x90 != 0x90) =>
+        {
+            if w & 0x0fff_ffff == 0x01a0_f00e {
+                Class::Return
+            } else {
+                Class::IndirectJump
+            }
         }
         _ => return Class::Other,
     };
@@ -173,7 +232,9 @@ fn arm(w: u32) -> Class {
 
 fn thumb(target: Target, bytes: &[u8]) -> Class {
     let half = |i: usize| bytes.get(i..i + 2).and_then(|b| target.word(b));
-    let Some(a) = half(0) else { return Class::Unknown };
+    let Some(a) = half(0) else {
+        return Class::Unknown;
+    };
     if let Some(b) = half(2) {
         return match (a, b) {
             (0xf000..=0xf7ff, _) if b & 0x8000 != 0 => match b & 0x5000 {
@@ -185,10 +246,20 @@ fn thumb(target: Target, bytes: &[u8]) -> Class {
             // TBB, TBH
             _ if a & 0xfff0 == 0xe8d0 && b & 0xffe0 == 0xf000 => Class::IndirectJump,
             // LDMIA/LDMDB with pc
-            _ if a & 0xfe50 == 0xe810 && b & 0x8000 != 0 => if a & 0xf == 13 { Class::Return } else { Class::IndirectJump },
+            _ if a & 0xfe50 == 0xe810 && b & 0x8000 != 0 => {
+                if a & 0xf == 13 {
+                    Class::Return
+                } else {
+                    Class::IndirectJump
+                }
+            }
             // LDR.W pc
             _ if a & 0xff70 == 0xf850 && b >> 12 == 15 => {
-                if a & 0xf == 13 && b & 0xfff == 0xb04 { Class::Return } else { Class::IndirectJump }
+                if a & 0xf == 13 && b & 0xfff == 0xb04 {
+                    Class::Return
+                } else {
+                    Class::IndirectJump
+                }
             }
             _ => Class::Other,
         };
@@ -198,7 +269,13 @@ fn thumb(target: Target, bytes: &[u8]) -> Class {
         // CBZ, CBNZ
         _ if a & 0xf500 == 0xb100 => Class::CondBranch,
         0xe000..=0xe7ff => Class::Jump,
-        _ if a & 0xff80 == 0x4700 => if a >> 3 & 0xf == 14 { Class::Return } else { Class::IndirectJump },
+        _ if a & 0xff80 == 0x4700 => {
+            if a >> 3 & 0xf == 14 {
+                Class::Return
+            } else {
+                Class::IndirectJump
+            }
+        }
         _ if a & 0xff80 == 0x4780 => Class::IndirectCall,
         0xbd00..=0xbdff => Class::Return,
         0x46f7 => Class::Return,
@@ -215,7 +292,13 @@ fn mips(w: u32) -> Class {
             8 if rs == 31 => Class::Return,
             8 => Class::IndirectJump,
             // JALR to $zero is the sixth release's JR.
-            9 if w >> 11 & 31 == 0 => if rs == 31 { Class::Return } else { Class::IndirectJump },
+            9 if w >> 11 & 31 == 0 => {
+                if rs == 31 {
+                    Class::Return
+                } else {
+                    Class::IndirectJump
+                }
+            }
             9 => Class::IndirectCall,
             _ => Class::Other,
         },
@@ -282,7 +365,9 @@ fn riscv_compressed(w: u32, bits: u8) -> Class {
 }
 
 fn s390x(bytes: &[u8]) -> Class {
-    let (Some(&op), Some(&second)) = (bytes.first(), bytes.get(1)) else { return Class::Unknown };
+    let (Some(&op), Some(&second)) = (bytes.first(), bytes.get(1)) else {
+        return Class::Unknown;
+    };
     let (high, low) = (second >> 4, second & 0xf);
     let by_mask = |taken: Class| match high {
         0 => Class::Other,
@@ -307,7 +392,20 @@ fn s390x(bytes: &[u8]) -> Class {
         (0x0b, _) => Class::IndirectJump,
         (0xec, _) => match bytes.get(5) {
             // BRXHG, BRXLG; compare and branch (relative)
-            Some(0x44 | 0x45 | 0x64 | 0x65 | 0x76 | 0x77 | 0x7c..=0x7f | 0xe4 | 0xe5 | 0xf6 | 0xf7 | 0xfc..=0xff) => Class::CondBranch,
+            Some(
+                0x44
+                | 0x45
+                | 0x64
+                | 0x65
+                | 0x76
+                | 0x77
+                | 0x7c..=0x7f
+                | 0xe4
+                | 0xe5
+                | 0xf6
+                | 0xf7
+                | 0xfc..=0xff,
+            ) => Class::CondBranch,
             _ => Class::Other,
         },
         // BCTG, BXHG, BXLEG, BIC
@@ -342,14 +440,22 @@ fn sparc(w: u32) -> Class {
 }
 
 fn m68k(bytes: &[u8]) -> Class {
-    let Some(&[a, b]) = bytes.get(..2).and_then(|b| <&[u8; 2]>::try_from(b).ok()) else { return Class::Unknown };
+    let Some(&[a, b]) = bytes.get(..2).and_then(|b| <&[u8; 2]>::try_from(b).ok()) else {
+        return Class::Unknown;
+    };
     let w = u16::from_be_bytes([a, b]);
     match w {
         0x6000..=0x60ff => Class::Jump,
         0x6100..=0x61ff => Class::Call,
         0x6200..=0x6fff => Class::CondBranch,
         // DBcc; DBT never branches
-        _ if w & 0xf0f8 == 0x50c8 => if w >> 8 & 0xf == 0 { Class::Other } else { Class::CondBranch },
+        _ if w & 0xf0f8 == 0x50c8 => {
+            if w >> 8 & 0xf == 0 {
+                Class::Other
+            } else {
+                Class::CondBranch
+            }
+        }
         // FBcc; 0: never, 15: always
         _ if w & 0xff80 == 0xf280 => match w & 0x3f {
             0 => Class::Other,

@@ -53,7 +53,9 @@ pub(crate) fn check_seal(fd: &OwnedFd, what: &str) -> Result<()> {
     // SAFETY: a plain system call on a descriptor that lives.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-        return Err(Error::Protocol(format!("the {what} that was handed over is not memory sealed against shrinking")));
+        return Err(Error::Protocol(format!(
+            "the {what} that was handed over is not memory sealed against shrinking"
+        )));
     }
     Ok(())
 }
@@ -99,7 +101,10 @@ impl StreamMemory {
         check_seal(&fd, "stream")?;
         let bad = |what: String| Error::Protocol(format!("the stream that was handed over {what}"));
         let file = File::from(fd);
-        let size = file.metadata().map_err(|e| Error::io("look at a stream's memory", e))?.size();
+        let size = file
+            .metadata()
+            .map_err(|e| Error::io("look at a stream's memory", e))?
+            .size();
         if size < STREAM_HEADER as u64 {
             return Err(bad(format!("has {size} bytes, fewer than its header")));
         }
@@ -108,14 +113,26 @@ impl StreamMemory {
             .len(len)
             .map_raw(&file)
             .map_err(|e| Error::io("map a stream's memory", e))?;
-        let mut memory = StreamMemory { map, chunk_size: 0, chunk_count: 0, place, lossy };
+        let mut memory = StreamMemory {
+            map,
+            chunk_size: 0,
+            chunk_count: 0,
+            place,
+            lossy,
+        };
         let magic = offset_of!(StreamHeader, magic);
-        if [memory.field(magic), memory.field(magic + 4)].map(u32::to_ne_bytes).concat() != STREAM_MAGIC {
+        if [memory.field(magic), memory.field(magic + 4)]
+            .map(u32::to_ne_bytes)
+            .concat()
+            != STREAM_MAGIC
+        {
             return Err(bad("does not start as one".into()));
         }
         let version = memory.field(offset_of!(StreamHeader, version));
         if version != VERSION {
-            return Err(bad(format!("has version {version}, this program reads version {VERSION}: rebuild the older of the two")));
+            return Err(bad(format!(
+                "has version {version}, this program reads version {VERSION}: rebuild the older of the two"
+            )));
         }
         let chunk_size = memory.field(offset_of!(StreamHeader, chunk_size));
         if !CHUNK_SIZES.contains(&chunk_size) || !chunk_size.is_power_of_two() {
@@ -127,7 +144,9 @@ impl StreamMemory {
         }
         let needed = STREAM_HEADER as u64 + u64::from(chunk_size) * u64::from(chunk_count);
         if size < needed {
-            return Err(bad(format!("has {size} bytes where its chunks need {needed}")));
+            return Err(bad(format!(
+                "has {size} bytes where its chunks need {needed}"
+            )));
         }
         memory.chunk_size = chunk_size as usize;
         memory.chunk_count = u64::from(chunk_count);
@@ -151,7 +170,11 @@ impl StreamMemory {
 
     fn line(&self) -> ring::Line<'_> {
         let line = &self.header().consumers[self.place];
-        ring::Line { state: &line.state, lossy: &line.lossy, needed: &line.needed }
+        ring::Line {
+            state: &line.state,
+            lossy: &line.lossy,
+            needed: &line.needed,
+        }
     }
 
     /// The words of the chunk at the index of `seq`.
@@ -161,7 +184,10 @@ impl StreamMemory {
         // SAFETY: `map` has checked that all chunks lie within the mapping, whose file cannot shrink; a chunk is aligned to
         // a page; AtomicU64 may be shared with another process.
         Words::new(unsafe {
-            std::slice::from_raw_parts(self.map.as_ptr().add(at).cast::<AtomicU64>(), self.chunk_size / 8)
+            std::slice::from_raw_parts(
+                self.map.as_ptr().add(at).cast::<AtomicU64>(),
+                self.chunk_size / 8,
+            )
         })
     }
 
@@ -169,7 +195,9 @@ impl StreamMemory {
         // The reads of the chunk's words come before this load of `open`. The writer stores `open` before
         // it touches the chunk.
         fence(Ordering::SeqCst);
-        self.lossy && self.header().producer.open.load(Ordering::SeqCst) >= seq.saturating_add(self.chunk_count)
+        self.lossy
+            && self.header().producer.open.load(Ordering::SeqCst)
+                >= seq.saturating_add(self.chunk_count)
     }
 }
 
@@ -202,9 +230,24 @@ pub struct Part {
 
 impl Part {
     /// A part of its own memory, as tests and recordings have it.
-    pub fn owned(stream: Arc<StreamInfo>, table: Arc<Table>, chunk: u64, words: Arc<[AtomicU64]>) -> Part {
+    pub fn owned(
+        stream: Arc<StreamInfo>,
+        table: Arc<Table>,
+        chunk: u64,
+        words: Arc<[AtomicU64]>,
+    ) -> Part {
         let to = words.len();
-        Part { stream, table, chunk, order: chunk, lost: 0, last_of_chunk: true, from: 0, to, source: Source::Owned(words) }
+        Part {
+            stream,
+            table,
+            chunk,
+            order: chunk,
+            lost: 0,
+            last_of_chunk: true,
+            from: 0,
+            to,
+            source: Source::Owned(words),
+        }
     }
 
     /// The records.
@@ -213,7 +256,8 @@ impl Part {
             Source::Shared(memory) => memory.words(self.chunk),
             Source::Owned(words) => Words::new(words),
         };
-        all.slice(self.from, self.to - self.from).unwrap_or(Words::new(&[]))
+        all.slice(self.from, self.to - self.from)
+            .unwrap_or(Words::new(&[]))
     }
 
     /// Where the records start in the chunk, in words.
@@ -233,20 +277,32 @@ impl Part {
     pub fn release(self) {
         if let (Source::Shared(memory), true) = (&self.source, self.last_of_chunk) {
             let header = memory.header();
-            ring::release(memory.line(), self.chunk + 1, &header.room, &header.room_wanted);
+            ring::release(
+                memory.line(),
+                self.chunk + 1,
+                &header.room,
+                &header.room_wanted,
+            );
         }
     }
 
     /// Counts a chunk that was overrun while it was read.
     pub fn count_lost(&self, chunks: u64) {
         if let Source::Shared(memory) = &self.source {
-            memory.header().consumers[memory.place].lost.fetch_add(chunks, Ordering::Relaxed);
+            memory.header().consumers[memory.place]
+                .lost
+                .fetch_add(chunks, Ordering::Relaxed);
         }
     }
 
     /// Puts an error into its place.
     pub fn locate(&self, source: Error) -> Error {
-        Error::In { pid: self.stream.process.pid, tid: self.stream.tid, chunk: self.chunk, source: Box::new(source) }
+        Error::In {
+            pid: self.stream.process.pid,
+            tid: self.stream.tid,
+            chunk: self.chunk,
+            source: Box::new(source),
+        }
     }
 }
 
@@ -281,11 +337,20 @@ struct Reader {
 }
 
 /// Do another core's plain stores become visible in order?
-const ORDERED_STORES: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "s390x"));
+const ORDERED_STORES: bool = cfg!(any(
+    target_arch = "x86_64",
+    target_arch = "x86",
+    target_arch = "s390x"
+));
 
 impl Reader {
     fn error(&self, source: Error) -> Error {
-        Error::In { pid: self.info.process.pid, tid: self.info.tid, chunk: self.next, source: Box::new(source) }
+        Error::In {
+            pid: self.info.process.pid,
+            tid: self.info.tid,
+            chunk: self.next,
+            source: Box::new(source),
+        }
     }
 
     fn part(&mut self, to: usize, order: u64, last_of_chunk: bool) -> Part {
@@ -326,7 +391,9 @@ impl Reader {
             let next = open - memory.chunk_count / 2;
             // What had been read of a chunk in part counts as lost: its rest is.
             self.lost += next - self.next;
-            header.consumers[memory.place].lost.fetch_add(next - self.next, Ordering::Relaxed);
+            header.consumers[memory.place]
+                .lost
+                .fetch_add(next - self.next, Ordering::Relaxed);
             (self.next, self.done, self.settled) = (next, 0, 0);
             ring::release(memory.line(), next, &header.room, &header.room_wanted);
         }
@@ -337,7 +404,9 @@ impl Reader {
                     self.over = true;
                     Ok(None)
                 }
-                false => Err(self.error(Error::Protocol(format!("the writer went back to chunk {open}")))),
+                false => Err(self.error(Error::Protocol(format!(
+                    "the writer went back to chunk {open}"
+                )))),
             };
         }
         let desc = &header.chunks[(self.next % memory.chunk_count) as usize];
@@ -362,7 +431,9 @@ impl Reader {
             if memory.overrun(self.next) {
                 return Ok(None);
             }
-            return Err(self.error(Error::Protocol(format!("it is complete, but its description has the number {seq}"))));
+            return Err(self.error(Error::Protocol(format!(
+                "it is complete, but its description has the number {seq}"
+            ))));
         }
         if ended {
             self.over = true;
@@ -385,7 +456,11 @@ impl Reader {
                 Err(_) if memory.overrun(self.next) => return Ok(None),
                 other => other.map_err(|e| self.error(e))?,
             };
-            let surely = if ORDERED_STORES || dead { found } else { found.min(self.settled).max(published.min(found)) };
+            let surely = if ORDERED_STORES || dead {
+                found
+            } else {
+                found.min(self.settled).max(published.min(found))
+            };
             self.settled = found;
             if surely > self.done {
                 let order = desc.order.load(Ordering::Relaxed);
@@ -432,7 +507,10 @@ struct Shared {
 
 impl Shared {
     fn tell(&self, news: News) {
-        self.news.lock().unwrap_or_else(|e| e.into_inner()).push_back(news);
+        self.news
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push_back(news);
         self.bell.ring();
     }
 }
@@ -481,7 +559,8 @@ impl Receiver {
     pub fn connect(path: &Path, name: &str, lossy: bool) -> Result<Receiver> {
         let failed = |e| Error::io(format!("connect to {}", path.display()), e);
         // SAFETY: a plain system call.
-        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+        let fd =
+            unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
@@ -494,14 +573,23 @@ impl Receiver {
         if bytes.len() >= addr.sun_path.len() || bytes.contains(&0) {
             return Err(failed(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a socket's path has at most {} bytes", addr.sun_path.len() - 1),
+                format!(
+                    "a socket's path has at most {} bytes",
+                    addr.sun_path.len() - 1
+                ),
             )));
         }
         for (to, from) in addr.sun_path.iter_mut().zip(bytes) {
             *to = *from as libc::c_char;
         }
         // SAFETY: `addr` is a whole sockaddr_un.
-        let r = unsafe { libc::connect(fd, (&raw const addr).cast(), size_of_val(&addr) as libc::socklen_t) };
+        let r = unsafe {
+            libc::connect(
+                fd,
+                (&raw const addr).cast(),
+                size_of_val(&addr) as libc::socklen_t,
+            )
+        };
         if r < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
@@ -510,7 +598,8 @@ impl Receiver {
 
     /// The same on a connected `SOCK_SEQPACKET` socket.
     pub fn from_socket(socket: OwnedFd, name: &str, lossy: bool) -> Result<Receiver> {
-        let bell_fd = wire::memfd(c"trapline-bell", 4096).map_err(|e| Error::io("make a doorbell", e))?;
+        let bell_fd =
+            wire::memfd(c"trapline-bell", 4096).map_err(|e| Error::io("make a doorbell", e))?;
         let bell = MmapOptions::new()
             .len(4096)
             .map_raw(&bell_fd)
@@ -525,10 +614,15 @@ impl Receiver {
         }
         // SAFETY: new and ours.
         let stop = unsafe { OwnedFd::from_raw_fd(stop) };
-        let shared = Arc::new(Shared { news: Mutex::default(), bell: BellMemory(bell) });
+        let shared = Arc::new(Shared {
+            news: Mutex::default(),
+            bell: BellMemory(bell),
+        });
         let background = {
             let shared = shared.clone();
-            let stop = stop.try_clone().map_err(|e| Error::io("copy a descriptor", e))?;
+            let stop = stop
+                .try_clone()
+                .map_err(|e| Error::io("copy a descriptor", e))?;
             move || watch(&shared, socket, stop)
         };
         let thread = std::thread::Builder::new()
@@ -565,7 +659,12 @@ impl Receiver {
         // Before the look, so that what comes after it ends the next wait.
         self.rings = self.shared.bell.get().rings.load(Ordering::SeqCst);
         loop {
-            let news = self.shared.news.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
+            let news = self
+                .shared
+                .news
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .pop_front();
             match news {
                 Some(news) => self.hear(news)?,
                 None => break,
@@ -587,7 +686,10 @@ impl Receiver {
             }
         }
         if let Some(closed) = self.closed {
-            let alive = self.processes.iter().any(|p| !p.dead.load(Ordering::Acquire));
+            let alive = self
+                .processes
+                .iter()
+                .any(|p| !p.dead.load(Ordering::Acquire));
             if !alive || closed.elapsed() > LAST_BREATH {
                 if self.readers.is_empty() {
                     return Ok(Polled::End);
@@ -613,7 +715,11 @@ impl Receiver {
             }
             std::hint::spin_loop();
         }
-        let nap = if self.readers.is_empty() && self.closed.is_none() { SLEEP } else { NAP };
+        let nap = if self.readers.is_empty() && self.closed.is_none() {
+            SLEEP
+        } else {
+            NAP
+        };
         // SeqCst and the fence; pairs with `ring_bell`: either we see its ring, or it sees us asleep.
         bell.sleeping.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -639,8 +745,12 @@ impl Receiver {
             News::Message(message, fds) => match message.header.kind {
                 wire::PROCESS => self.process(message, fds),
                 wire::STREAM => self.stream(message, fds),
-                wire::REFUSED => Err(Error::Refused(String::from_utf8_lossy(&message.text).into_owned())),
-                kind => Err(Error::Protocol(format!("QEMU sent a message of the unknown kind {kind}"))),
+                wire::REFUSED => Err(Error::Refused(
+                    String::from_utf8_lossy(&message.text).into_owned(),
+                )),
+                kind => Err(Error::Protocol(format!(
+                    "QEMU sent a message of the unknown kind {kind}"
+                ))),
             },
         }
     }
@@ -649,10 +759,16 @@ impl Receiver {
         let header = message.header;
         let place = header.a as usize;
         if header.a >= MAX_CONSUMERS as u64 {
-            return Err(Error::Protocol(format!("process {} gave this consumer the place {}", header.pid, header.a)));
+            return Err(Error::Protocol(format!(
+                "process {} gave this consumer the place {}",
+                header.pid, header.a
+            )));
         }
         let Some(table) = fds.into_iter().next() else {
-            return Err(Error::Protocol(format!("process {} handed over no block table", header.pid)));
+            return Err(Error::Protocol(format!(
+                "process {} handed over no block table",
+                header.pid
+            )));
         };
         let table = self.table(table)?;
         let info = ProcessInfo {
@@ -661,13 +777,20 @@ impl Receiver {
             parent: header.b as u32,
             program: message.text,
         };
-        self.processes.push(Process { info: Arc::new(info), table, place, dead: Arc::new(AtomicBool::new(false)) });
+        self.processes.push(Process {
+            info: Arc::new(info),
+            table,
+            place,
+            dead: Arc::new(AtomicBool::new(false)),
+        });
         Ok(())
     }
 
     fn table(&mut self, fd: OwnedFd) -> Result<Arc<Table>> {
         let file = File::from(fd);
-        let meta = file.metadata().map_err(|e| Error::io("look at the block table", e))?;
+        let meta = file
+            .metadata()
+            .map_err(|e| Error::io("look at the block table", e))?;
         let key = (meta.dev(), meta.ino());
         if let Some((_, table)) = self.tables.iter().find(|(k, _)| *k == key) {
             return Ok(table.clone());
@@ -680,11 +803,22 @@ impl Receiver {
     fn stream(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<()> {
         let header = message.header;
         // The latest of this pid: a process that replaced its image announced itself again.
-        let Some(process) = self.processes.iter().rev().find(|p| p.info.pid == header.pid) else {
-            return Err(Error::Protocol(format!("process {} handed over a stream before itself", header.pid)));
+        let Some(process) = self
+            .processes
+            .iter()
+            .rev()
+            .find(|p| p.info.pid == header.pid)
+        else {
+            return Err(Error::Protocol(format!(
+                "process {} handed over a stream before itself",
+                header.pid
+            )));
         };
         let Some(fd) = fds.into_iter().next() else {
-            return Err(Error::Protocol(format!("process {} handed over a stream without its memory", header.pid)));
+            return Err(Error::Protocol(format!(
+                "process {} handed over a stream without its memory",
+                header.pid
+            )));
         };
         let memory = StreamMemory::map(fd, process.place, self.lossy)?;
         // Acquire; pairs with the SeqCst stores of `ring::attach` in the writer's process.
@@ -758,7 +892,9 @@ fn watch(shared: &Shared, socket: OwnedFd, stop: OwnedFd) {
         if polls[1].revents == 0 {
             continue;
         }
-        let Some(fd) = socket.as_ref().map(|s| s.as_raw_fd()) else { continue };
+        let Some(fd) = socket.as_ref().map(|s| s.as_raw_fd()) else {
+            continue;
+        };
         match wire::receive(fd, libc::MSG_DONTWAIT) {
             Ok(Some((message, mut fds))) => {
                 if message.header.kind == wire::PROCESS {

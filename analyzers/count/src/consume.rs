@@ -8,8 +8,8 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source, Stream, Sums, Summary, Table,
-    Tally, run,
+    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool,
+    Process, Source, Stream, Summary, Sums, Table, Tally, run,
 };
 use decode::{Class, Target};
 use serde::Serialize;
@@ -19,12 +19,16 @@ use std::sync::Arc;
 
 /// Settings: none.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Args {}
 
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Count { format, state: State::default() })
+        Box::new(Count {
+            format,
+            state: State::default(),
+        })
     }
 }
 
@@ -92,10 +96,16 @@ impl Flows {
         let target = self.table.and_then(|t| t.1);
         while self.known.len() <= number as usize {
             let info = table.numbered(self.known.len() as u32);
-            self.known.push(info.map_or(Flow { pc: NONE, fall_through: NONE }, |info| Flow {
-                pc: info.pc,
-                fall_through: conditional(target, info).map_or(NONE, |b| b.fall_through),
-            }));
+            self.known.push(info.map_or(
+                Flow {
+                    pc: NONE,
+                    fall_through: NONE,
+                },
+                |info| Flow {
+                    pc: info.pc,
+                    fall_through: conditional(target, info).map_or(NONE, |b| b.fall_through),
+                },
+            ));
         }
         self.known[number as usize]
     }
@@ -103,7 +113,11 @@ impl Flows {
 
 /// The conditional branch that ends a block.
 fn conditional(target: Option<Target>, info: &BlockInfo) -> Option<decode::Branch> {
-    let insns = info.insns.iter().enumerate().map(|(i, insn)| (insn.pc, info.bytes(i)));
+    let insns = info
+        .insns
+        .iter()
+        .enumerate()
+        .map(|(i, insn)| (insn.pc, info.bytes(i)));
     decode::block_branch(target?, info.flags, insns).filter(|b| b.class == Class::CondBranch)
 }
 
@@ -155,7 +169,12 @@ impl Consumer for Counter {
             tally.start(table);
             flows.start(table);
             let target = flows.table.and_then(|t| t.1);
-            let mut b = Branches { first_pc: None, waiting: NONE, conditional: 0, not_taken: 0 };
+            let mut b = Branches {
+                first_pc: None,
+                waiting: NONE,
+                conditional: 0,
+                not_taken: 0,
+            };
             let walked = chunk.each_item(|item| {
                 match item {
                     Item::Block(block) => {
@@ -181,9 +200,17 @@ impl Consumer for Counter {
                 tally.clear();
                 return Err(e);
             }
-            let mut totals = Totals { branches_taken: b.conditional - b.not_taken, branches_not_taken: b.not_taken, ..Totals::default() };
+            let mut totals = Totals {
+                branches_taken: b.conditional - b.not_taken,
+                branches_not_taken: b.not_taken,
+                ..Totals::default()
+            };
             tally.finish(table, |_, sums| totals.sums += sums);
-            Ok(Batch { totals, first_pc: b.first_pc, waiting: b.waiting })
+            Ok(Batch {
+                totals,
+                first_pc: b.first_pc,
+                waiting: b.waiting,
+            })
         })
     }
 
@@ -220,7 +247,11 @@ impl Consumer for Counter {
 fn waits(target: Option<Target>, block: &BlockExec<'_>) -> u64 {
     let retired = block.start()..block.start() + block.retired();
     match conditional(target, block.info()) {
-        Some(branch) if retired.contains(&branch.insn) && block.state() != consumer::State::Aborted => branch.fall_through,
+        Some(branch)
+            if retired.contains(&branch.insn) && block.state() != consumer::State::Aborted =>
+        {
+            branch.fall_through
+        }
         _ => NONE,
     }
 }
@@ -314,7 +345,10 @@ impl State {
         let mut processes: BTreeMap<usize, (&Process, usize, Totals)> = BTreeMap::new();
         for t in self.threads.values() {
             all.add(&t.totals);
-            let (_, threads, totals) = processes.entry(t.process.number).or_insert((&t.process, 0, Totals::default()));
+            let (_, threads, totals) =
+                processes
+                    .entry(t.process.number)
+                    .or_insert((&t.process, 0, Totals::default()));
             *threads += 1;
             totals.add(&t.totals);
         }
@@ -334,7 +368,11 @@ impl State {
             per_thread: self
                 .threads
                 .values()
-                .map(|t| ThreadReport { pid: t.process.pid, tid: t.tid, numbers: (&t.totals).into() })
+                .map(|t| ThreadReport {
+                    pid: t.process.pid,
+                    tid: t.tid,
+                    numbers: (&t.totals).into(),
+                })
                 .collect(),
         }
     }
@@ -400,7 +438,11 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{}", line.trim_end())?;
     }
     if report.lost_chunks > 0 {
-        writeln!(out, "{} chunks were lost: the totals are too low", report.lost_chunks)?;
+        writeln!(
+            out,
+            "{} chunks were lost: the totals are too low",
+            report.lost_chunks
+        )?;
     }
     Ok(())
 }
@@ -409,7 +451,12 @@ impl Analysis for Count {
     fn name(&self) -> &'static str {
         "count"
     }
-    fn consume(&mut self, source: &mut dyn Source, options: &Options, _: &mut (dyn Write + Send)) -> Result<Summary, Error> {
+    fn consume(
+        &mut self,
+        source: &mut dyn Source,
+        options: &Options,
+        _: &mut (dyn Write + Send),
+    ) -> Result<Summary, Error> {
         run(source, &Counter::default(), &mut self.state, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
@@ -417,7 +464,8 @@ impl Analysis for Count {
         match self.format {
             Format::Text => text(&report, out),
             Format::Json => {
-                let json = serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
+                let json =
+                    serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
                 Ok(writeln!(out, "{json}")?)
             }
         }
@@ -433,27 +481,51 @@ mod tests {
     fn count(table: TableBuilder, chunks: &[Vec<u64>]) -> Totals {
         let table = table.finish();
         let show = |s: &State| s.threads.values().next().map(|t| t.totals);
-        feed(&Counter::default(), &table, chunks, State::default, show).unwrap().0.unwrap()
+        feed(&Counter::default(), &table, chunks, State::default, show)
+            .unwrap()
+            .0
+            .unwrap()
     }
 
     #[test]
     fn a_loop_of_dec_and_jnz_counts_its_branches() {
         let mut t = TableBuilder::new("x86_64", 8, false);
         // 1: dec %ecx; jnz 1b
-        let body = t.block(0x1000, &[insn(&[0xff, 0xc9], &[]), insn(&[0x75, 0xfc], &[])]);
-        let after = t.block(0x1004, &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0xc3], &[load(8)])]);
+        let body = t.block(
+            0x1000,
+            &[insn(&[0xff, 0xc9], &[]), insn(&[0x75, 0xfc], &[])],
+        );
+        let after = t.block(
+            0x1004,
+            &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0xc3], &[load(8)])],
+        );
         let one = (0..1000).fold(ChunkBuilder::new(), |c, _| c.block(body, &[]));
-        let two = ChunkBuilder::new().block(body, &[]).block(after, &[0x10, 0x20]);
+        let two = ChunkBuilder::new()
+            .block(body, &[])
+            .block(after, &[0x10, 0x20]);
         let totals = count(t, &[one.words(), two.words()]);
         assert_eq!(totals.sums.insns, 2 * 1001 + 2);
-        assert_eq!((totals.sums.loads, totals.sums.load_bytes, totals.sums.blocks), (2, 12, 1002));
-        assert_eq!((totals.branches_taken, totals.branches_not_taken), (1000, 1));
+        assert_eq!(
+            (
+                totals.sums.loads,
+                totals.sums.load_bytes,
+                totals.sums.blocks
+            ),
+            (2, 12, 1002)
+        );
+        assert_eq!(
+            (totals.branches_taken, totals.branches_not_taken),
+            (1000, 1)
+        );
     }
 
     #[test]
     fn an_aborted_store_is_not_retired_and_stores_nothing() {
         let mut t = TableBuilder::new("x86_64", 8, false);
-        let b = t.block(0x1000, &[insn(&[0x90], &[]), insn(&[0x89, 0x07], &[store(4)])]);
+        let b = t.block(
+            0x1000,
+            &[insn(&[0x90], &[]), insn(&[0x89, 0x07], &[store(4)])],
+        );
         let chunk = ChunkBuilder::new()
             .partial(b, 1, FLAG_ABORTED, 0, &[0])
             .record(kind::SIGNAL, &[11, 0x1001, 0x9000])
@@ -461,20 +533,33 @@ mod tests {
             .block(b, &[0x40]);
         let totals = count(t, &[chunk.words()]);
         assert_eq!(totals.sums.insns, 1 + 1 + 2);
-        assert_eq!((totals.sums.aborted, totals.sums.stores, totals.sums.store_bytes), (1, 1, 4));
+        assert_eq!(
+            (
+                totals.sums.aborted,
+                totals.sums.stores,
+                totals.sums.store_bytes
+            ),
+            (1, 1, 4)
+        );
     }
 
     #[test]
     fn optional_and_helper_accesses_count_if_they_were_made() {
         let mut t = TableBuilder::new("arm", 4, false);
-        let b = t.block(0x1000, &[insn(&[0, 0, 0x90, 5], &[load(4).with(info::OPTIONAL)])]);
+        let b = t.block(
+            0x1000,
+            &[insn(&[0, 0, 0x90, 5], &[load(4).with(info::OPTIONAL)])],
+        );
         let chunk = ChunkBuilder::new()
             .block(b, &[0, 0])
             .block(b, &[1, 0x40])
             .block(b, &[1, 0x40])
             .access(b, 0, &[info::STORE | 16, 0x80, 8, 0x90]);
         let totals = count(t, &[chunk.words()]);
-        assert_eq!((totals.sums.insns, totals.sums.loads, totals.sums.load_bytes), (3, 3, 16));
+        assert_eq!(
+            (totals.sums.insns, totals.sums.loads, totals.sums.load_bytes),
+            (3, 3, 16)
+        );
         assert_eq!((totals.sums.stores, totals.sums.store_bytes), (1, 16));
     }
 
@@ -499,13 +584,26 @@ mod tests {
         let mut out = Vec::new();
         analysis.report(&mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        for key in ["insns", "aborted", "loads", "stores", "load_bytes", "store_bytes", "blocks", "threads", "branches_taken"] {
+        for key in [
+            "insns",
+            "aborted",
+            "loads",
+            "stores",
+            "load_bytes",
+            "store_bytes",
+            "blocks",
+            "threads",
+            "branches_taken",
+        ] {
             assert_eq!(json[key], 0, "{key}");
         }
     }
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!((grouped(7), grouped(1234), grouped(1234567)), ("7".into(), "1 234".into(), "1 234 567".into()));
+        assert_eq!(
+            (grouped(7), grouped(1234), grouped(1234567)),
+            ("7".into(), "1 234".into(), "1 234 567".into())
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 
 /// Settings: none.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Args {}
 
 impl Args {
@@ -28,7 +29,8 @@ impl Consumer for Seen {
         let mut seen = 0;
         for item in chunk.items() {
             if let Item::Block(block) = item? {
-                seen += block.insns().filter(|i| i.is_traced()).count() as u64 + block.accesses().count() as u64;
+                seen += block.insns().filter(|i| i.is_traced()).count() as u64
+                    + block.accesses().count() as u64;
             }
         }
         Ok(seen)
@@ -43,12 +45,21 @@ impl Analysis for Empty {
     fn name(&self) -> &'static str {
         "empty"
     }
-    fn consume(&mut self, source: &mut dyn Source, options: &Options, _: &mut (dyn Write + Send)) -> Result<Summary, Error> {
+    fn consume(
+        &mut self,
+        source: &mut dyn Source,
+        options: &Options,
+        _: &mut (dyn Write + Send),
+    ) -> Result<Summary, Error> {
         consumer::run(source, &Seen, &mut self.seen, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         match self.format {
-            Format::Text => writeln!(out, "empty: {} instructions and accesses were traced", self.seen)?,
+            Format::Text => writeln!(
+                out,
+                "empty: {} instructions and accesses were traced",
+                self.seen
+            )?,
             Format::Json => writeln!(out, "{{\"events\":{}}}", self.seen)?,
         }
         Ok(())

@@ -1,0 +1,221 @@
+//! From a place in an ELF file to a function and a line.
+//!
+//! Rules:
+//! * Files are the guest's: nothing in them is trusted, and one that cannot be read only costs its names.
+//! * A symbol reaches to its end; one without a size to the next. Mapping symbols (`$a`, `$d`, `$x`) are none.
+
+use addr2line::Loader;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, demangled.
+    pub name: String,
+    /// Its start, as the file numbers addresses; what counts is that two functions of one name differ in it.
+    pub start: u64,
+}
+
+struct Symbol {
+    start: u64,
+    end: u64,
+    name: String,
+}
+
+struct Segment {
+    offset: u64,
+    len: u64,
+    addr: u64,
+}
+
+/// An ELF file's names. Empty if it could not be read.
+#[derive(Default)]
+pub struct Symbols {
+    symbols: Vec<Symbol>,
+    segments: Vec<Segment>,
+    /// Procedure linkage tables.
+    plts: Vec<(u64, u64, String)>,
+    lines: Option<Loader>,
+}
+
+impl Symbols {
+    /// Reads a file.
+    pub fn read(path: &[u8]) -> Symbols {
+        let path = Path::new(OsStr::from_bytes(path));
+        let Ok(data) = std::fs::read(path) else {
+            return Symbols::default();
+        };
+        let Ok(file) = object::File::parse(&*data) else {
+            return Symbols::default();
+        };
+        let thumb = file.architecture() == object::Architecture::Arm;
+        let mut symbols: Vec<Symbol> = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .filter(|s| s.kind() == SymbolKind::Text && s.is_definition() && s.address() != 0)
+            .filter_map(|s| {
+                let name = s
+                    .name()
+                    .ok()
+                    .filter(|n| !n.is_empty() && !n.starts_with('$'))?;
+                let start = if thumb { s.address() & !1 } else { s.address() };
+                Some(Symbol {
+                    start,
+                    end: start.saturating_add(s.size()),
+                    name: name.to_string(),
+                })
+            })
+            .collect();
+        // Of several at one address the longest, then the first by name, so that the same is chosen each time.
+        symbols.sort_by(|a, b| {
+            (a.start, std::cmp::Reverse(a.end), &a.name).cmp(&(
+                b.start,
+                std::cmp::Reverse(b.end),
+                &b.name,
+            ))
+        });
+        symbols.dedup_by_key(|s| s.start);
+        for i in 0..symbols.len() {
+            if symbols[i].end == symbols[i].start {
+                symbols[i].end = symbols.get(i + 1).map_or(u64::MAX, |n| n.start);
+            }
+        }
+        let segments = file
+            .segments()
+            .map(|s| {
+                let (offset, len) = s.file_range();
+                Segment {
+                    offset,
+                    len,
+                    addr: s.address(),
+                }
+            })
+            .collect();
+        let plts = file
+            .sections()
+            .filter(|s| {
+                s.kind() == SectionKind::Text && s.name().is_ok_and(|n| n.starts_with(".plt"))
+            })
+            .filter_map(|s| {
+                Some((
+                    s.address(),
+                    s.address().checked_add(s.size())?,
+                    format!("[{}]", s.name().ok()?),
+                ))
+            })
+            .collect();
+        Symbols {
+            symbols,
+            segments,
+            plts,
+            lines: Loader::new(path).ok(),
+        }
+    }
+
+    /// The address of the byte at a file offset.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|s| offset >= s.offset && offset - s.offset < s.len)?;
+        segment.addr.checked_add(offset - segment.offset)
+    }
+
+    /// The function that an address lies in.
+    pub fn function(&self, addr: u64) -> Option<Function> {
+        if let Some((start, _, name)) = self.plts.iter().find(|p| (p.0..p.1).contains(&addr)) {
+            return Some(Function {
+                name: name.clone(),
+                start: *start,
+            });
+        }
+        let after = self.symbols.partition_point(|s| s.start <= addr);
+        // A few steps back: a local label inside of a function may end before the address.
+        if let Some(s) = self.symbols[..after]
+            .iter()
+            .rev()
+            .take(8)
+            .find(|s| addr < s.end)
+        {
+            return Some(Function {
+                name: demangle(&s.name),
+                start: s.start,
+            });
+        }
+        let mut frames = self.lines.as_ref()?.find_frames(addr).ok()?;
+        let mut last = None;
+        while let Ok(Some(frame)) = frames.next() {
+            last = frame.function;
+        }
+        let function = last?;
+        let name = function.raw_name().ok()?;
+        Some(Function {
+            name: demangle(&name),
+            start: 0,
+        })
+    }
+
+    /// Source file and line of an address.
+    pub fn line(&self, addr: u64) -> Option<(String, Option<u32>)> {
+        let location = self.lines.as_ref()?.find_location(addr).ok()??;
+        Some((location.file?.to_string(), location.line))
+    }
+}
+
+fn demangle(name: &str) -> String {
+    // Versions of dynamic symbols are not part of the name.
+    let bare = name.split_once('@').map_or(name, |(n, _)| n);
+    if let Ok(rust) = rustc_demangle::try_demangle(bare) {
+        return format!("{rust:#}");
+    }
+    if bare.starts_with("_Z")
+        && let Ok(symbol) = cpp_demangle::Symbol::new(bare)
+        && let Ok(text) = symbol.demangle()
+    {
+        return text.to_string();
+    }
+    bare.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_demangled() {
+        assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(
+            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
+            "core::fmt::Write::write_fmt"
+        );
+        assert_eq!(demangle("memcpy@@GLIBC_2.14"), "memcpy");
+    }
+
+    #[test]
+    fn our_own_functions_are_found() {
+        let exe = std::env::current_exe().unwrap();
+        let symbols = Symbols::read(exe.as_os_str().as_bytes());
+        let known = symbols
+            .symbols
+            .iter()
+            .find(|s| s.name.contains("our_own_functions_are_found"))
+            .unwrap();
+        let found = symbols.function(known.start + 1).unwrap();
+        assert!(
+            found.name.contains("our_own_functions_are_found"),
+            "{found:?}"
+        );
+        let (file, line) = symbols.line(known.start + 1).unwrap();
+        assert!(file.ends_with("symbols.rs") && line.is_some(), "{file}");
+    }
+
+    #[test]
+    fn what_is_no_elf_file_has_no_names() {
+        let symbols = Symbols::read(b"/proc/self/cmdline");
+        assert_eq!((symbols.function(0x1000), symbols.address(0)), (None, None));
+        assert!(Symbols::read(b"/nonexistent").line(0).is_none());
+    }
+}
