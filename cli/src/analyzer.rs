@@ -225,7 +225,8 @@ pub fn ensure(cache: &Cache, _lock: &Lock, analyzer: &Analyzer) -> Result<Librar
 struct Package {
     name: String,
     workspace: PathBuf,
-    /// It has the feature `qemu`, by which shipped analyzers tell their two halves apart.
+    /// It has the feature `qemu`, by which a crate that holds both halves of an analyzer keeps them apart: with it
+    /// alone (no default features) it is the half inside QEMU.
     has_feature: bool,
 }
 
@@ -270,11 +271,11 @@ fn package(analyzer: &Analyzer) -> Result<Package> {
         return Err(bad());
     }
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|_| bad())?;
-    let manifest = manifest.canonicalize().unwrap_or(manifest);
     let package = json["packages"].as_array().into_iter().flatten().find(|p| {
-        p["manifest_path"]
-            .as_str()
-            .is_some_and(|m| Path::new(m).canonicalize().is_ok_and(|m| m == manifest))
+        let manifest = p["manifest_path"].as_str().map(Path::new);
+        manifest
+            .and_then(Path::parent)
+            .is_some_and(|d| same_place(d, &analyzer.dir))
     });
     let Some(package) = package else {
         return Err(Error::NotAnAnalyzer {
@@ -323,7 +324,7 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
         &package.name,
     ]);
     if package.has_feature {
-        command.args(["--features", "qemu"]);
+        command.args(["--no-default-features", "--features", "qemu"]);
     }
     command
         .args(["--message-format=json-render-diagnostics", "--target-dir"])
@@ -390,7 +391,7 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
     if !analyzer.ships {
         warnings(&words);
     }
-    archive(&json, package).ok_or_else(|| {
+    archive(&json, analyzer).ok_or_else(|| {
         Error::Bug(format!(
             "cargo built no static library; its log is {}",
             log.display()
@@ -426,25 +427,26 @@ fn warnings(words: &str) {
 }
 
 /// The static library among what cargo says it made.
-fn archive(json: &[u8], package: &Package) -> Option<PathBuf> {
+fn archive(json: &[u8], analyzer: &Analyzer) -> Option<PathBuf> {
+    let ours = |manifest: &str| {
+        Path::new(manifest)
+            .parent()
+            .is_some_and(|d| same_place(d, &analyzer.dir))
+    };
     json.lines()
         .map_while(|l| l.ok())
         .filter_map(|l| serde_json::from_str::<serde_json::Value>(&l).ok())
-        .filter(|m| m["reason"] == "compiler-artifact")
         .filter(|m| {
-            m["target"]["name"]
-                .as_str()
-                .is_some_and(|n| n.replace('-', "_") == package.name.replace('-', "_"))
-                || m["target"]["crate_types"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .any(|t| t == "staticlib")
+            m["reason"] == "compiler-artifact" && m["manifest_path"].as_str().is_some_and(ours)
         })
         .flat_map(|m| m["filenames"].as_array().cloned().unwrap_or_default())
         .filter_map(|f| f.as_str().map(PathBuf::from))
         .filter(|f| f.extension().is_some_and(|e| e == "a"))
         .last()
+}
+
+fn same_place(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Everything that the library was built from, and the library.

@@ -57,6 +57,7 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     if let Some(folder) = at_hand(cache, home, wish)? {
         return Ok(folder);
     }
+    fit_for_configure(cache)?;
     let lock = cache.lock()?;
     // Somebody else may have made it while we waited.
     if let Some(folder) = at_hand(cache, home, wish)? {
@@ -106,6 +107,20 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     let folder = build::finished(cache, home, &job.tree.key, job.library)?;
     build::ensure(cache, &lock, home, &venv, &job)?;
     Ok(folder)
+}
+
+/// QEMU's configure takes no path with blanks or colons in it, and says so less clearly.
+fn fit_for_configure(cache: &Cache) -> Result<()> {
+    let root = cache.root().to_string_lossy();
+    if root.contains(|c: char| c.is_whitespace() || c == ':') {
+        return Err(Error::Usage {
+            what: format!(
+                "the cache folder '{root}' has a blank or a colon in it, which QEMU's build cannot handle"
+            ),
+            hint: "set TRAPLINE_CACHE to another folder".into(),
+        });
+    }
+    Ok(())
 }
 
 fn patch_file(home: &Home) -> Result<PathBuf> {
