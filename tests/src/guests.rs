@@ -1,0 +1,237 @@
+//! The guests: which there are, for which ISAs, and how they are built.
+
+use crate::setup::{cache, checkout, scratch};
+use crate::{Symbols, process::within};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A guest ISA as the tests know it: a QEMU target, a compiler, and the mode that it compiles for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    X86_64,
+    I386,
+    Aarch64,
+    /// A32
+    Arm,
+    /// T32
+    Thumb,
+    Riscv64,
+    Mipsel,
+    Mips,
+    Ppc64le,
+    S390x,
+}
+
+impl Isa {
+    /// QEMU's name.
+    pub fn target(self) -> &'static str {
+        match self {
+            Isa::X86_64 => "x86_64",
+            Isa::I386 => "i386",
+            Isa::Aarch64 => "aarch64",
+            Isa::Arm | Isa::Thumb => "arm",
+            Isa::Riscv64 => "riscv64",
+            Isa::Mipsel => "mipsel",
+            Isa::Mips => "mips",
+            Isa::Ppc64le => "ppc64le",
+            Isa::S390x => "s390x",
+        }
+    }
+
+    /// Prefix of Debian's cross compiler, and the folder of its libraries under /usr.
+    pub fn triplet(self) -> &'static str {
+        match self {
+            Isa::X86_64 => "x86_64-linux-gnu",
+            Isa::I386 => "i686-linux-gnu",
+            Isa::Aarch64 => "aarch64-linux-gnu",
+            Isa::Arm | Isa::Thumb => "arm-linux-gnueabihf",
+            Isa::Riscv64 => "riscv64-linux-gnu",
+            Isa::Mipsel => "mipsel-linux-gnu",
+            Isa::Mips => "mips-linux-gnu",
+            Isa::Ppc64le => "powerpc64le-linux-gnu",
+            Isa::S390x => "s390x-linux-gnu",
+        }
+    }
+
+    /// Debian's package of the compiler.
+    pub fn package(self) -> &'static str {
+        match self {
+            Isa::X86_64 if cfg!(target_arch = "x86_64") => "gcc",
+            Isa::X86_64 => "gcc-x86-64-linux-gnu",
+            Isa::I386 => "gcc-i686-linux-gnu",
+            Isa::Aarch64 => "gcc-aarch64-linux-gnu",
+            Isa::Arm | Isa::Thumb => "gcc-arm-linux-gnueabihf",
+            Isa::Riscv64 => "gcc-riscv64-linux-gnu",
+            Isa::Mipsel => "gcc-mipsel-linux-gnu",
+            Isa::Mips => "gcc-mips-linux-gnu",
+            Isa::Ppc64le => "gcc-powerpc64le-linux-gnu",
+            Isa::S390x => "gcc-s390x-linux-gnu",
+        }
+    }
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Isa::Arm => &["-marm"],
+            Isa::Thumb => &["-mthumb"],
+            _ => &[],
+        }
+    }
+
+    /// The guest's byte order.
+    pub fn is_big_endian(self) -> bool {
+        matches!(self, Isa::Mips | Isa::S390x)
+    }
+
+    /// Size of a pointer in bytes.
+    pub fn word(self) -> u32 {
+        match self {
+            Isa::I386 | Isa::Arm | Isa::Thumb | Isa::Mipsel | Isa::Mips => 4,
+            _ => 8,
+        }
+    }
+}
+
+/// How a guest is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// No C library: it starts at `_start` (`__start` on MIPS).
+    Bare,
+    /// With the C library, static, at fixed addresses.
+    Static,
+    /// With the C library, static, position-independent.
+    StaticPie,
+    /// With the C library, dynamic, position-independent.
+    Dynamic,
+}
+
+impl How {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            How::Bare => &["-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-z,noexecstack"],
+            How::Static => &["-static", "-no-pie", "-pthread"],
+            How::StaticPie => &["-static-pie", "-pthread"],
+            How::Dynamic => &["-pie", "-fPIE", "-pthread"],
+        }
+    }
+}
+
+/// A row of the table.
+pub struct Row {
+    /// File in `tests/guests/`; its stem is the guest's name.
+    pub source: &'static str,
+    /// How it is linked.
+    pub how: How,
+    /// For which ISAs.
+    pub isas: &'static [Isa],
+    /// More flags of the compiler.
+    pub flags: &'static [&'static str],
+}
+
+const fn row(source: &'static str, how: How, isas: &'static [Isa], flags: &'static [&'static str]) -> Row {
+    Row { source, how, isas, flags }
+}
+
+use Isa::*;
+
+const X86: &[Isa] = &[X86_64];
+const EVERY: &[Isa] = &crate::ALL;
+
+/// The table of guests.
+pub const GUESTS: &[Row] = &[
+    // Exact traces.
+    row("loop.S", How::Bare, EVERY, &[]),
+    row("x86_page_crossing.S", How::Bare, X86, &[]),
+    row("x86_helper_accesses.S", How::Bare, X86, &[]),
+    row("x86_branches.S", How::Bare, X86, &[]),
+    row("x86_count.S", How::Bare, X86, &[]),
+    row("x86_gather.S", How::Bare, X86, &[]),
+    row("x86_smc.S", How::Bare, X86, &[]),
+    row("x86_top.S", How::Bare, &[X86_64, I386], &[]),
+    row("mips_delay_slots.S", How::Bare, &[Mipsel, Mips], &["-mips32r2"]),
+    row("arm_thumb.S", How::Bare, &[Arm], &[]),
+    row("arm_exclusive.S", How::Bare, &[Arm, Thumb, Aarch64], &[]),
+    row("aarch64_vectors.S", How::Bare, &[Aarch64], &[]),
+    row("riscv_compressed.S", How::Bare, &[Riscv64], &[]),
+    row("ppc_blocks.S", How::Bare, &[Ppc64le], &[]),
+    row("s390x_blocks.S", How::Bare, &[S390x], &[]),
+    row("big_endian.S", How::Bare, &[Mips, S390x], &[]),
+    row("high.S", How::Bare, &[I386, Arm], &["-Wl,-Ttext-segment=0x90000000"]),
+    // Regions with known traces within programs that have the C library.
+    row("x86_stores.c", How::Static, X86, &[]),
+    row("x86_cas.c", How::Static, X86, &[]),
+    row("x86_faults.c", How::Static, X86, &[]),
+];
+
+/// A guest that is built.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Its name.
+    pub name: &'static str,
+    /// Its ISA.
+    pub isa: Isa,
+    /// The ELF file.
+    pub path: PathBuf,
+    /// Its symbols.
+    pub symbols: Symbols,
+}
+
+fn name_of(row: &Row) -> &'static str {
+    row.source.split('.').next().expect("a stem")
+}
+
+/// The guest `name` for `isa`, built if need be.
+pub fn guest(name: &str, isa: Isa) -> Guest {
+    let row = GUESTS
+        .iter()
+        .find(|r| name_of(r) == name && r.isas.contains(&isa))
+        .unwrap_or_else(|| panic!("no guest {name} for {isa:?} in the table"));
+    let path = build(row, isa);
+    Guest { name: name_of(row), isa, symbols: Symbols::read(&path), path }
+}
+
+/// Builds every guest of the table; returns how many there are.
+pub fn build_all() -> usize {
+    let mut count = 0;
+    for row in GUESTS {
+        for isa in row.isas {
+            build(row, *isa);
+            count += 1;
+        }
+    }
+    count
+}
+
+fn build(row: &Row, isa: Isa) -> PathBuf {
+    let sources = checkout().join("tests/guests");
+    let source = sources.join(row.source);
+    let mut command = Command::new(format!("{}-gcc", isa.triplet()));
+    command.args(["-O1", "-g", "-fno-stack-protector", "-Wall", "-Werror"]).arg("-I").arg(&sources);
+    command.args(isa.flags()).args(row.how.flags()).args(row.flags).arg(&source);
+
+    let mut hash = DefaultHasher::new();
+    format!("{command:?}").hash(&mut hash);
+    for file in [&source, &sources.join("guest.h")] {
+        fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut hash);
+    }
+    let folder = cache().join("test-guests").join(format!("{isa:?}").to_lowercase());
+    let path = folder.join(format!("{}-{:016x}", name_of(row), hash.finish()));
+    if path.exists() {
+        return path;
+    }
+    // Built aside and renamed: whoever comes second replaces the file by the same one.
+    let aside = scratch();
+    let out = aside.path().join("guest");
+    within(Duration::from_secs(120), command.arg("-o").arg(&out)).code(0);
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    publish(&out, &path);
+    path
+}
+
+/// Copies next to `to` and renames, so that nobody sees a half-written file, nor one that is still open for writing.
+fn publish(from: &Path, to: &Path) {
+    let near = to.with_extension(format!("new{}-{:?}", std::process::id(), std::thread::current().id()));
+    fs::copy(from, &near).and_then(|_| fs::rename(&near, to)).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+}
