@@ -150,9 +150,14 @@ pub fn advice(missing: &[&Need]) -> String {
             } else {
                 "sudo "
             };
+            let update = if has_lists() {
+                String::new()
+            } else {
+                format!("{sudo}apt-get update && ")
+            };
+            let packages = packages.join(" ");
             advice.push(format!(
-                "{sudo}apt-get install --no-install-recommends {}",
-                packages.join(" ")
+                "{update}{sudo}apt-get install --no-install-recommends {packages}"
             ));
         } else {
             advice.push(format!(
@@ -168,9 +173,7 @@ pub fn advice(missing: &[&Need]) -> String {
 }
 
 fn install(cache: &Cache, _lock: &Lock, packages: &[&str]) -> Result<()> {
-    let lists = std::fs::read_dir("/var/lib/apt/lists").is_ok_and(|mut d| {
-        d.any(|f| f.is_ok_and(|f| f.file_name().to_string_lossy().contains("_Packages")))
-    });
+    let lists = has_lists();
     if !lists {
         apt_update(cache)?;
     }
@@ -182,6 +185,14 @@ fn install(cache: &Cache, _lock: &Lock, packages: &[&str]) -> Result<()> {
         }
         other => other,
     }
+}
+
+/// Whether apt knows any package at all; a fresh system or container does not.
+fn has_lists() -> bool {
+    let lists = std::fs::read_dir("/var/lib/apt/lists");
+    lists.is_ok_and(|mut d| {
+        d.any(|f| f.is_ok_and(|f| f.file_name().to_string_lossy().contains("_Packages")))
+    })
 }
 
 fn apt_update(cache: &Cache) -> Result<()> {

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use crate::Result;
 use crate::analyzer;
-use crate::apt;
 use crate::cache::{self, Cache};
 use crate::cli::print;
 use crate::deps::{self, For, NEEDS, Need};
@@ -45,15 +44,13 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
     let cache = Cache::open()?;
     let source = source::at_hand(&cache, qemu_src);
     let have_source = matches!(source, Ok(Some(_)));
-    let mirrors = apt::debian_mirrors(&apt::read(Path::new("/etc/apt")));
-    let from_debian = deps::has("apt-get") && !mirrors.is_empty();
+    let fetching = source::needs(&cache, qemu_src);
     let by_itself = deps::is_debian() && rustix::process::geteuid().is_root();
 
     let mut lacking: Vec<&Need> = Vec::new();
     for need in NEEDS {
         let essential = match need.purpose {
-            For::DebianSource => !have_source && from_debian,
-            For::DownloadSource => !have_source && !from_debian,
+            For::DebianSource | For::DownloadSource => fetching == Some(need.purpose),
             For::Hexagon => false,
             For::Qemu | For::Patch | For::Analyzer => true,
         };
@@ -96,8 +93,8 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
             "QEMU's source",
             format!("{} in {}", s.version, s.dir.display()),
         ),
-        Ok(None) => match mirrors.first() {
-            Some(m) if from_debian => row(
+        Ok(None) => match source::mirrors().first() {
+            Some(m) if fetching == Some(For::DebianSource) => row(
                 Later,
                 "QEMU's source",
                 format!("will be fetched from {}", m.uri),

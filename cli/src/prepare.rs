@@ -75,6 +75,7 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     if wish.targets.iter().any(|t| t.needs_parser_generators()) {
         purposes.push(For::Hexagon);
     }
+    purposes.extend(source::needs(cache, wish.qemu_src.as_deref()));
     deps::ensure(cache, &lock, &purposes)?;
 
     // The analyzer first: its author should not wait minutes for a compiler error.

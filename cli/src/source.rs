@@ -116,6 +116,20 @@ pub fn ensure(cache: &Cache, lock: &Lock, option: Option<&Path>) -> Result<Sourc
     Err(Error::NoSource { tried })
 }
 
+/// What fetching will need, if it comes to that.
+pub fn needs(cache: &Cache, option: Option<&Path>) -> Option<For> {
+    match at_hand(cache, option) {
+        Ok(None) if deps::has("apt-get") && !mirrors().is_empty() => Some(For::DebianSource),
+        Ok(None) => Some(For::DownloadSource),
+        _ => None,
+    }
+}
+
+/// The Debian mirrors of the machine's own apt sources.
+pub fn mirrors() -> Vec<apt::Mirror> {
+    apt::debian_mirrors(&apt::read(Path::new("/etc/apt")))
+}
+
 /// The user's tree.
 fn users(dir: &Path) -> Result<Source> {
     let real = dir.canonicalize().at("open the QEMU source", dir)?;
@@ -175,7 +189,7 @@ fn from_debian(cache: &Cache, lock: &Lock) -> Result<Source> {
             hint: String::new(),
         });
     }
-    let mirrors = apt::debian_mirrors(&apt::read(Path::new("/etc/apt")));
+    let mirrors = mirrors();
     if mirrors.is_empty() {
         return Err(Error::Usage {
             what: "no Debian mirror in /etc/apt/sources.list and /etc/apt/sources.list.d".into(),
