@@ -13,6 +13,7 @@
 //! `TRAPLINE_TEST_QEMU` a folder with `qemu-<target>` that have the analyzer `trace` linked in (else `trapline build` makes them).
 
 mod guests;
+pub mod oracle;
 mod process;
 mod setup;
 mod symbols;

@@ -35,10 +35,11 @@ pub fn scratch() -> tempfile::TempDir {
 
 /// The `trapline` command, release build.
 pub fn trapline() -> &'static Path {
-    static BIN: OnceLock<PathBuf> = OnceLock::new();
-    BIN.get_or_init(|| {
+    // A failure is kept, too: one is enough.
+    static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let bin = BIN.get_or_init(|| {
         if let Some(bin) = std::env::var_os("TRAPLINE_BIN").filter(|v| !v.is_empty()) {
-            return bin.into();
+            return Ok(bin.into());
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = within(
@@ -55,8 +56,9 @@ pub fn trapline() -> &'static Path {
             let is_bin = m["target"]["name"] == "trapline" && m["target"]["kind"][0] == "bin";
             m["executable"].as_str().filter(|_| is_bin).map(PathBuf::from)
         });
-        path.unwrap_or_else(|| panic!("`trapline` cannot be built:\n{}", built.err()))
-    })
+        path.ok_or_else(|| format!("`trapline` cannot be built:\n{}", built.err()))
+    });
+    bin.as_deref().unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// `qemu-<target>` with an analyzer linked in, built if need be.

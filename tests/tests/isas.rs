@@ -241,7 +241,8 @@ fn compare_and_swap_that_fails_stores_nothing_where_the_isa_says_so() {
         "I casno
          R buf 8 =0x706050403020100
          I casyes
-         R buf 8 =0x706050403020100",
+         R buf 8 =0x706050403020100
+         W buf 8 =0x706050403020100",
     );
 }
 
