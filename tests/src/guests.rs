@@ -163,6 +163,10 @@ pub const GUESTS: &[Row] = &[
     row("x86_stores.c", How::Static, X86, &[]),
     row("x86_cas.c", How::Static, X86, &[]),
     row("x86_faults.c", How::Static, X86, &[]),
+    row("processes.c", How::Static, EVERY, &[]),
+    row("stdio.c", How::Static, EVERY, &[]),
+    row("maps.c", How::Dynamic, EVERY, &["-DDYNAMIC"]),
+    row("maps.c", How::StaticPie, &[X86_64, Aarch64], &[]),
 ];
 
 /// A guest that is built.
@@ -184,9 +188,18 @@ fn name_of(row: &Row) -> &'static str {
 
 /// The guest `name` for `isa`, built if need be.
 pub fn guest(name: &str, isa: Isa) -> Guest {
+    find(name, isa, |_| true)
+}
+
+/// The same, of several rows the one that is linked like this.
+pub fn guest_linked(name: &str, isa: Isa, how: How) -> Guest {
+    find(name, isa, |r| r.how == how)
+}
+
+fn find(name: &str, isa: Isa, accept: impl Fn(&Row) -> bool) -> Guest {
     let row = GUESTS
         .iter()
-        .find(|r| name_of(r) == name && r.isas.contains(&isa))
+        .find(|r| name_of(r) == name && r.isas.contains(&isa) && accept(r))
         .unwrap_or_else(|| panic!("no guest {name} for {isa:?} in the table"));
     let path = build(row, isa);
     Guest { name: name_of(row), isa, symbols: Symbols::read(&path), path }

@@ -19,7 +19,7 @@ mod setup;
 mod symbols;
 mod trace;
 
-pub use guests::{GUESTS, Guest, How, Isa, build_all, guest};
+pub use guests::{GUESTS, Guest, How, Isa, build_all, guest, guest_linked};
 pub use process::{Ended, Finished, finish, within};
 pub use setup::{cache, checkout, cross_compilers, missing_compilers, qemu, scratch, trapline};
 pub use symbols::Symbols;
