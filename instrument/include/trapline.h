@@ -223,6 +223,12 @@ char **trapline_exec(TraplineVcpu *vcpu, const char *path,
                      char *const *args, char *const *extra);
 void trapline_exec_failed(TraplineVcpu *vcpu, char **args);
 
+/*
+ * The lowest descriptor of ours that is not below @from, or -1: the guest must
+ * not close or replace it.
+ */
+int trapline_next_own_fd(int from);
+
 #ifdef __cplusplus
 }
 #endif

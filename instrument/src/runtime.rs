@@ -817,3 +817,9 @@ pub unsafe extern "C" fn trapline_exec_failed(vcpu: *mut TraplineVcpu, args: *mu
         forget(v);
     }
 }
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn trapline_next_own_fd(from: c_int) -> c_int {
+    server::next_own_fd(from)
+}

@@ -355,6 +355,26 @@ pub(crate) fn notify() {
     }
 }
 
+/// The lowest of our descriptors that is not below `from`; -1 if there is none. The guest must not close them.
+pub(crate) fn next_own_fd(from: i32) -> i32 {
+    let state = lock();
+    let attached = state
+        .attached
+        .iter()
+        .flatten()
+        .flat_map(|a| [a.socket.as_raw_fd(), a.bell_fd.as_raw_fd()]);
+    state
+        .listener
+        .iter()
+        .map(|l| l.as_raw_fd())
+        .chain(state.table)
+        .chain(attached)
+        .chain(state.streams.iter().map(|s| s.fd().as_raw_fd()))
+        .filter(|&fd| fd >= from)
+        .min()
+        .unwrap_or(-1)
+}
+
 /// The process ends: nobody can attach any more.
 pub(crate) fn stop() {
     let mut state = lock();

@@ -91,21 +91,9 @@ impl StreamMemory {
         Ok(memory)
     }
 
-    /// Makes the pages exist, so that lack of memory is an error here instead of a SIGBUS later.
     fn allocate(&self, at: usize, len: usize) -> io::Result<()> {
-        // SAFETY: plain system call on our descriptor.
-        if unsafe {
-            libc::fallocate(
-                self.fd.as_raw_fd(),
-                0,
-                at as libc::off_t,
-                len as libc::off_t,
-            )
-        } < 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        // SAFETY: the range lies inside our mapping.
+        unsafe { wire::populate(self.map.as_mut_ptr().add(at), len) }
     }
 
     /// The descriptor to hand to consumers.

@@ -14,11 +14,12 @@ use crate::layout::{
     info,
 };
 use memmap2::{MmapOptions, MmapRaw};
+use std::alloc::Layout;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Most instructions of a block: QEMU's own limit (`TCG_MAX_INSNS`).
 pub const MAX_BLOCK_INSNS: usize = 512;
@@ -163,6 +164,13 @@ impl BlockInfo {
             .unwrap_or(&[])
     }
 
+    /// The static accesses of `insn`, one of this block's.
+    #[inline(always)]
+    pub fn accesses_in(&self, insn: &InsnInfo) -> &[AccessInfo] {
+        let range = usize::from(insn.first_access)..usize::from(insn.end_access);
+        self.accesses.get(range).unwrap_or(&[])
+    }
+
     /// Guest address after the block's last instruction.
     pub fn end_pc(&self) -> u64 {
         self.insns
@@ -250,16 +258,26 @@ impl Head {
     }
 }
 
+/// What is known of the block whose id divided by four is this place's index.
+#[derive(Default)]
+#[repr(C, align(16))]
+struct Place {
+    /// A [`Head`]; 0 where none is known.
+    head: AtomicU64,
+    /// The block, in the table's `blocks`; null where none is known.
+    info: AtomicPtr<BlockInfo>,
+}
+
 /// The heads of the blocks that are known so far.
 #[derive(Clone, Copy)]
-pub struct Heads<'a>(&'a [AtomicU64]);
+pub struct Heads<'a>(&'a [Place]);
 
 impl Heads<'_> {
     /// The head of block `id`, if it is known.
     #[inline(always)]
     pub fn get(self, id: u32) -> Option<Head> {
         // Acquire; pairs with the Release in `Table::add`: the block's description is complete.
-        let head = Head(self.0.get((id >> 2) as usize)?.load(Ordering::Acquire));
+        let head = Head(self.0.get((id >> 2) as usize)?.head.load(Ordering::Acquire));
         head.is_of(id).then_some(head)
     }
 }
@@ -293,8 +311,8 @@ pub struct Table {
     /// Bytes known to be there. Grows only.
     size: AtomicU64,
     info: TableInfo,
-    /// [`Head`]s by `id / 4`; 0 where none is known.
-    heads: Box<[AtomicU64]>,
+    /// By `id / 4`.
+    places: Box<[Place]>,
     blocks: boxcar::Vec<BlockInfo>,
     /// Held while a block is added.
     adding: Mutex<()>,
@@ -306,6 +324,20 @@ fn zeroed(len: usize) -> Box<[AtomicU64]> {
     let v =
         unsafe { Vec::from_raw_parts(v.as_mut_ptr().cast::<AtomicU64>(), v.len(), v.capacity()) };
     v.into_boxed_slice()
+}
+
+fn zeroed_places(len: usize) -> Box<[Place]> {
+    let Ok(layout) = Layout::array::<Place>(len.max(1)) else {
+        return Box::default();
+    };
+    // SAFETY: the layout has a size; an all-zero `Place` is valid, and the Box frees it with the same layout.
+    unsafe {
+        let places = std::alloc::alloc_zeroed(layout).cast::<Place>();
+        if places.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(places, len.max(1)))
+    }
 }
 
 const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
@@ -322,7 +354,7 @@ impl Table {
             .len(len)
             .map_raw_read_only(&file)
             .map_err(|e| Error::io("map the block table", e))?;
-        // The array of heads is only virtual until it is touched.
+        // The array of places is only virtual until it is touched.
         Table::new(Bytes::Shared { map, file }, (ID_END / 4) as usize)
     }
 
@@ -335,14 +367,14 @@ impl Table {
         Table::new(Bytes::Owned(owned), words.len() / 4 + 1)
     }
 
-    fn new(bytes: Bytes, heads: usize) -> Result<Table> {
+    fn new(bytes: Bytes, places: usize) -> Result<Table> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             bytes,
             size: AtomicU64::new(0),
             info: TableInfo::default(),
-            heads: zeroed(heads),
+            places: zeroed_places(places),
             blocks: boxcar::Vec::new(),
             adding: Mutex::new(()),
         };
@@ -437,7 +469,7 @@ impl Table {
 
     /// What is looked up once per executed block, ready for a loop.
     pub fn heads(&self) -> Heads<'_> {
-        Heads(&self.heads)
+        Heads(&self.places)
     }
 
     /// The head of block `id`.
@@ -450,11 +482,25 @@ impl Table {
     }
 
     /// Block `id`.
-    #[inline]
+    #[inline(always)]
     pub fn block(&self, id: u32) -> Result<&BlockInfo> {
-        let head = self.head(id)?;
-        self.numbered(head.number())
-            .ok_or_else(|| Error::block(id, "is not there any more"))
+        match self.known(id) {
+            Some(info) => Ok(info),
+            None => {
+                let head = self.head(id)?;
+                self.numbered(head.number()).ok_or_else(|| Error::block(id, "is not there any more"))
+            }
+        }
+    }
+
+    /// Block `id`, if it is known.
+    #[inline(always)]
+    pub fn known(&self, id: u32) -> Option<&BlockInfo> {
+        // Acquire; pairs with the Release in `add`.
+        let info = self.places.get((id >> 2) as usize)?.info.load(Ordering::Acquire);
+        // SAFETY: null, or a block in `blocks`, which never moves or drops one before the table itself.
+        let info = unsafe { info.as_ref() }?;
+        (info.id == id).then_some(info)
     }
 
     /// The block with this dense number, if one has been seen.
@@ -472,10 +518,10 @@ impl Table {
     fn add(&self, id: u32) -> Result<Head> {
         let _adding = self.adding.lock().unwrap_or_else(|e| e.into_inner());
         let place = self
-            .heads
+            .places
             .get((id >> 2) as usize)
             .ok_or_else(|| Error::block(id, "lies beyond the table's end"))?;
-        let old = Head(place.load(Ordering::Acquire));
+        let old = Head(place.head.load(Ordering::Acquire));
         if old.is_of(id) {
             return Ok(old);
         }
@@ -488,9 +534,12 @@ impl Table {
         }
         info.number = self.blocks.count() as u32;
         let head = Head::new(id, &info);
-        self.blocks.push(info);
-        // Release; pairs with the Acquire in `head`.
-        place.store(head.0, Ordering::Release);
+        let index = self.blocks.push(info);
+        let info = self.blocks.get(index).ok_or_else(|| Error::block(id, "could not be kept"))?;
+        // Release; pairs with the Acquire in `known`.
+        place.info.store(std::ptr::from_ref(info).cast_mut(), Ordering::Release);
+        // Release; pairs with the Acquire in `Heads::get`.
+        place.head.store(head.0, Ordering::Release);
         Ok(head)
     }
 

@@ -1,6 +1,6 @@
 //! The writing side of the block table: identical blocks share one entry.
 //!
-//! Rules: the file only grows; an entry is complete before its id is used anywhere; processes of one family (fork) append to
+//! Rules: the file has its full size from the start and is filled from the front; an entry is complete before its id is used anywhere; processes of one family (fork) append to
 //! the same file and take their ranges with one atomic addition, so their entries never overlap.
 
 use crate::layout::*;
@@ -9,7 +9,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 /// What a block is described with; the fields are those of [`BlockEntry`], [`InsnEntry`], [`AccessEntry`].
@@ -28,7 +28,7 @@ pub struct NewBlock<'a> {
     pub code: &'a [u8],
 }
 
-/// How far the file is extended at a time. Bytes.
+/// How much of the file is made real at a time. Bytes.
 const STEP: u64 = 1 << 20;
 
 /// The block table, open for writing.
@@ -58,7 +58,7 @@ impl TableWriter {
         guest_word: u8,
         guest_big_endian: bool,
     ) -> io::Result<Self> {
-        let fd = wire::memfd(c"trapline-blocks", 0)?;
+        let fd = wire::memfd(c"trapline-blocks", TABLE_MAX)?;
         let mut table = Self::map(fd)?;
         table.grow(TABLE_HEADER + STEP)?;
         // SAFETY: the header page was just allocated, and nobody else has the descriptor yet.
@@ -104,12 +104,13 @@ impl TableWriter {
         if len <= self.grown {
             return Ok(());
         }
-        let len = len.next_multiple_of(STEP);
-        // fallocate, not ftruncate: it never shrinks what another process has grown, and lack of memory is an error here
-        // instead of a SIGBUS later.
-        // SAFETY: plain system call on our descriptor.
-        if unsafe { libc::fallocate(self.fd.as_raw_fd(), 0, 0, len as libc::off_t) } < 0 {
-            return Err(io::Error::last_os_error());
+        let len = len.next_multiple_of(STEP).min(TABLE_MAX);
+        // SAFETY: the range lies inside our mapping, which is as long as the file.
+        unsafe {
+            wire::populate(
+                self.map.as_mut_ptr().add(self.grown as usize),
+                (len - self.grown) as usize,
+            )?;
         }
         self.grown = len;
         Ok(())

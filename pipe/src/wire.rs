@@ -218,3 +218,20 @@ pub fn memfd(name: &std::ffi::CStr, size: u64) -> io::Result<OwnedFd> {
     }
     Ok(fd)
 }
+
+/// Makes the pages of `len` bytes at `at` of a shared mapping exist, so that lack of memory is an error here and not a
+/// SIGBUS later. No descriptor is needed: the guest may have closed it.
+///
+/// # Safety
+/// The range lies inside a writable mapping; its words may be in use by others.
+pub unsafe fn populate(at: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: the kernel faults the pages in without changing them.
+    if unsafe { libc::madvise(at.cast(), len, libc::MADV_POPULATE_WRITE) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // Kernels before 5.14: the pages come when they are touched.
+        e if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        e => Err(e),
+    }
+}

@@ -165,6 +165,10 @@ pub const GUESTS: &[Row] = &[
     row("x86_faults.c", How::Static, X86, &[]),
     row("processes.c", How::Static, EVERY, &[]),
     row("stdio.c", How::Static, EVERY, &[]),
+    // Work for the oracle.
+    row("work.c", How::Static, EVERY, &["-lm"]),
+    row("signals.c", How::Static, EVERY, &[]),
+    row("threads.c", How::Static, EVERY, &[]),
     row("maps.c", How::Dynamic, EVERY, &["-DDYNAMIC"]),
     row("maps.c", How::StaticPie, &[X86_64, Aarch64], &[]),
 ];

@@ -1,0 +1,49 @@
+/*
+ * Saving and restoring the state of the x87, SSE and AVX units, packed decimals, atomics that QEMU makes in a loop.
+ */
+#include "guest.h"
+#ifdef __x86_64__
+#define DI %rdi
+#else
+#define DI %edi
+#endif
+        .globl  START
+        .text
+START:
+#ifdef __x86_64__
+        lea     area(%rip), DI
+#else
+        mov     $area, DI
+#endif
+        fninit
+        fld1
+begin:  fstenv  (DI)
+ldenv:  fldenv  (DI)
+fsv:    fsave   (DI)
+frs:    frstor  (DI)
+env16:  fnstenvs 128(DI)
+bcd:    fbld    bcdin - area(DI)
+bst:    fbstp   192(DI)
+fxs:    fxsave  (DI)
+fxr:    fxrstor (DI)
+        mov     $3, %eax                        /* x87 and SSE */
+        xor     %edx, %edx
+xsv:    xsave   1024(DI)
+xrs:    xrstor  1024(DI)
+        mov     $1, %eax                        /* x87 alone: MXCSR is neither saved nor restored */
+xsv1:   xsave   2048(DI)
+xrs1:   xrstor  2048(DI)
+neg:    lock negl 256(DI)                       /* holds 1 */
+not:    lock notl 256(DI)
+dec:    lock decl 256(DI)
+bts:    lock btsl $4, 256(DI)
+xchg:   xchg    %eax, 256(DI)
+cmpno:  lock cmpxchg8b 264(DI)                  /* edx:eax is not what is there */
+done:   EXIT    0
+        .data
+        .balign 4096
+area:   .fill   256, 1, 0
+        .long   1, 0
+        .quad   0x1122334455667788
+        .fill   4096 - 272, 1, 0
+bcdin:  .byte   0x21, 0x43, 0x65, 0x87, 0, 0, 0, 0, 0, 0x80
