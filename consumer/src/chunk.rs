@@ -33,11 +33,7 @@ pub enum Item<'a> {
 impl<'a> Chunk<'a> {
     /// The records of `part`.
     pub fn new(part: &'a Part) -> Self {
-        Chunk {
-            words: part.words(),
-            table: &part.table,
-            part,
-        }
+        Chunk { words: part.words(), table: &part.table, part }
     }
     /// The stream.
     pub fn stream(&self) -> &'a StreamInfo {
@@ -78,21 +74,6 @@ impl<'a> Chunk<'a> {
             cont: None,
         }
     }
-    /// Calls `f` with each item, in order, as long as it succeeds: the fastest way through a chunk, since the usual case
-    /// is compiled into the loop on its own.
-    #[inline(always)]
-    pub fn each_item(&self, mut f: impl FnMut(Item<'a>) -> Result<(), Error>) -> Result<(), Error> {
-        let mut items = self.items();
-        loop {
-            while let Some(block) = items.plain() {
-                f(Item::Block(block))?;
-            }
-            match items.next() {
-                Some(item) => f(item?)?,
-                None => return Ok(()),
-            }
-        }
-    }
     /// Executed blocks, in order; events are passed over.
     pub fn blocks(&self) -> Blocks<'a> {
         Blocks(self.items())
@@ -125,17 +106,14 @@ impl<'a> Items<'a> {
     /// A block whose word is not plain, or that has records of its own after it: checked with care.
     #[cold]
     #[inline(never)]
-    fn special(
-        &mut self,
-        at: usize,
-        word: u64,
-        head: Head,
-        slots: Words<'a>,
-    ) -> Result<BlockExec<'a>, Error> {
+    fn special(&mut self, at: usize, word: u64, head: Head, slots: Words<'a>) -> Result<BlockExec<'a>, Error> {
         let mut exec = BlockExec::plain(word, head, self.table, slots);
         if let Some((insn, valid)) = self.cont.take() {
             if insn >= head.n_insns() || valid > head.slot_words() {
-                return Err(self.fail(at, format!("the block goes on at instruction {insn}, slot word {valid}, which it does not have")));
+                return Err(self.fail(
+                    at,
+                    format!("the block goes on at instruction {insn}, slot word {valid}, which it does not have"),
+                ));
             }
             (exec.start, exec.start_words, exec.resumed) = (insn as u16, valid as u16, true);
         }
@@ -145,25 +123,15 @@ impl<'a> Items<'a> {
             if executed > head.n_insns() || executed < usize::from(exec.start) {
                 return Err(self.fail(
                     at,
-                    format!(
-                        "{executed} instructions retired of {}, of which {} before",
-                        head.n_insns(),
-                        exec.start
-                    ),
+                    format!("{executed} instructions retired of {}, of which {} before", head.n_insns(), exec.start),
                 ));
             }
             if valid > head.slot_words() {
-                return Err(self.fail(
-                    at,
-                    format!("{valid} slot words are valid of {}", head.slot_words()),
-                ));
+                return Err(self.fail(at, format!("{valid} slot words are valid of {}", head.slot_words())));
             }
             (exec.retired_end, exec.valid_words) = (executed as u16, valid as u16);
         } else if word >> 32 != 0 {
-            return Err(self.fail(
-                at,
-                format!("the block word {word:#x} is not partial, but has other bits"),
-            ));
+            return Err(self.fail(at, format!("the block word {word:#x} is not partial, but has other bits")));
         }
         // The records that belong to it.
         let from = self.at;
@@ -179,28 +147,16 @@ impl<'a> Items<'a> {
             }
             let len = (first >> 40) as usize;
             let Some(payload) = self.words.slice(at + 1, len) else {
-                return Err(self.fail(
-                    at,
-                    format!("its {len} payload words reach beyond the chunk"),
-                ));
+                return Err(self.fail(at, format!("its {len} payload words reach beyond the chunk")));
             };
             let Some(context) = payload.get(0) else {
                 return Err(self.fail(at, "it has no payload"));
             };
             let (id, insn) = ((context >> 32) as u32, context >> 16 & 0xffff);
             if id != word as u32 {
-                return Err(self.fail(
-                    at,
-                    format!(
-                        "it belongs to block {id}, but follows block {}",
-                        word as u32
-                    ),
-                ));
+                return Err(self.fail(at, format!("it belongs to block {id}, but follows block {}", word as u32)));
             }
-            if insn as usize >= head.n_insns()
-                || insn < insn_before
-                || insn > u64::from(exec.retired_end)
-            {
+            if insn as usize >= head.n_insns() || insn < insn_before || insn > u64::from(exec.retired_end) {
                 return Err(self.fail(
                     at,
                     format!(
@@ -221,10 +177,7 @@ impl<'a> Items<'a> {
             }
             self.at += 1 + len;
         }
-        exec.own_records = self
-            .words
-            .slice(from, self.at - from)
-            .unwrap_or(Words::new(&[]));
+        exec.own_records = self.words.slice(from, self.at - from).unwrap_or(Words::new(&[]));
         Ok(exec)
     }
 
@@ -232,10 +185,7 @@ impl<'a> Items<'a> {
     #[inline(never)]
     fn other(&mut self, at: usize, kind: u8, len: usize) -> Result<Option<Item<'a>>, Error> {
         let Some(payload) = self.words.slice(at + 1, len) else {
-            return Err(self.fail(
-                at,
-                format!("its {len} payload words reach beyond the chunk"),
-            ));
+            return Err(self.fail(at, format!("its {len} payload words reach beyond the chunk")));
         };
         if self.cont.is_some() {
             return Err(self.fail(at, "a block should go on here"));
@@ -267,18 +217,14 @@ impl<'a> Items<'a> {
             let at = self.at;
             let Some(word) = self.words.get(at) else {
                 if self.cont.take().is_some() {
-                    return Some(Err(
-                        self.fail(at, "the chunk ends where a block should go on")
-                    ));
+                    return Some(Err(self.fail(at, "the chunk ends where a block should go on")));
                 }
                 return None;
             };
             match Record::parse(word, self.base + at, self.table) {
                 Ok(Record::Block(word, head)) => {
                     let Some(slots) = self.words.slice(at + 1, head.slot_words()) else {
-                        return Some(Err(
-                            self.fail(at, "the block's slots reach beyond the chunk")
-                        ));
+                        return Some(Err(self.fail(at, "the block's slots reach beyond the chunk")));
                     };
                     self.at = at + 1 + head.slot_words();
                     return Some(self.special(at, word, head, slots).map(Item::Block));
@@ -297,9 +243,10 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// A known block that ran to its end and has no records of its own: the case that must be fast.
+    /// The next item if it is a known block that ran to its end and has no records of its own, and something
+    /// follows it: the case that must be fast. `None` says nothing about what is next.
     #[inline(always)]
-    fn plain(&mut self) -> Option<BlockExec<'a>> {
+    pub fn next_plain(&mut self) -> Option<BlockExec<'a>> {
         let word = self.words.get(self.at)?;
         // A word whose upper half is not 0 is no plain block; 0 is not a known one.
         let head = self.heads.get(u32::try_from(word).ok()?)?;
@@ -318,7 +265,7 @@ impl<'a> Iterator for Items<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.plain() {
+        match self.next_plain() {
             Some(block) => Some(Ok(Item::Block(block))),
             None => {
                 let (after, item) = self.step();
@@ -354,7 +301,7 @@ impl<'a> Iterator for Blocks<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.0.plain() {
+        match self.0.next_plain() {
             Some(block) => Some(Ok(block)),
             None => {
                 let (after, block) = self.step();

@@ -29,12 +29,7 @@ pub trait Consumer: Sync {
     fn map(&self, chunk: &Chunk<'_>) -> Result<Self::Batch, Error>;
 
     /// Takes a batch. On the thread that runs the consumer, in the order of execution for each stream.
-    fn reduce(
-        &self,
-        state: &mut Self::State,
-        stream: &Stream,
-        batch: Self::Batch,
-    ) -> Result<(), Error>;
+    fn reduce(&self, state: &mut Self::State, stream: &Stream, batch: Self::Batch) -> Result<(), Error>;
 
     /// `chunks` chunks of the stream were overwritten before they could be read (lossy consumers only).
     fn lost(&self, state: &mut Self::State, stream: &Stream, chunks: u64) -> Result<(), Error> {
@@ -81,18 +76,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            workers: default_workers(),
-        }
+        Options { workers: default_workers() }
     }
 }
 
 /// One core is the guest's; more than four workers outrun any guest thread.
 pub fn default_workers() -> usize {
-    thread::available_parallelism()
-        .map_or(1, |n| n.get())
-        .saturating_sub(1)
-        .clamp(1, 4)
+    thread::available_parallelism().map_or(1, |n| n.get()).saturating_sub(1).clamp(1, 4)
 }
 
 /// What was consumed.
@@ -126,25 +116,15 @@ pub fn run<C: Consumer>(
     thread::scope(|scope| {
         for i in 0..workers {
             let (take, give, ring) = (take.clone(), give.clone(), source.ringer());
-            let started = thread::Builder::new()
-                .name(format!("trapline-map-{i}"))
-                .spawn_scoped(scope, move || {
-                    for job in take {
-                        let batch = catch_unwind(AssertUnwindSafe(|| map(consumer, &job.part)));
-                        if give
-                            .send(Done {
-                                stream: job.stream,
-                                serial: job.serial,
-                                part: job.part,
-                                batch,
-                            })
-                            .is_err()
-                        {
-                            return;
-                        }
-                        ring();
+            let started = thread::Builder::new().name(format!("trapline-map-{i}")).spawn_scoped(scope, move || {
+                for job in take {
+                    let batch = catch_unwind(AssertUnwindSafe(|| map(consumer, &job.part)));
+                    if give.send(Done { stream: job.stream, serial: job.serial, part: job.part, batch }).is_err() {
+                        return;
                     }
-                });
+                    ring();
+                }
+            });
             if let (0, Err(e)) = (i, started) {
                 return Err(Error::Consumer(format!("cannot start a thread: {e}")));
             }
@@ -210,11 +190,7 @@ fn reduce<C: Consumer>(
     }
 }
 
-fn run_here<C: Consumer>(
-    source: &mut dyn Source,
-    consumer: &C,
-    state: &mut C::State,
-) -> Result<Summary, Error> {
+fn run_here<C: Consumer>(source: &mut dyn Source, consumer: &C, state: &mut C::State) -> Result<Summary, Error> {
     let mut summary = Summary::default();
     loop {
         match source.poll()? {
@@ -243,11 +219,7 @@ struct Lane<B> {
 
 impl<B> Default for Lane<B> {
     fn default() -> Self {
-        Lane {
-            first: 0,
-            waiting: VecDeque::new(),
-            ended: None,
-        }
+        Lane { first: 0, waiting: VecDeque::new(), ended: None }
     }
 }
 
@@ -303,12 +275,7 @@ fn dispatch<C: Consumer>(
                 let serial = lane.first + lane.waiting.len() as u64;
                 lane.waiting.push_back(None);
                 out += 1;
-                jobs.send(Job {
-                    stream,
-                    serial,
-                    part,
-                })
-                .map_err(|_| gone())?;
+                jobs.send(Job { stream, serial, part }).map_err(|_| gone())?;
             }
             Polled::Ended(info) => {
                 if lanes.len() <= info.number {

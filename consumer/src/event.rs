@@ -156,18 +156,12 @@ impl Event {
         let mut at = 0usize;
         let mut word = || {
             at += 1;
-            payload.get(at - 1).ok_or_else(|| {
-                format!("kind {kind} with a payload of only {} words", payload.len())
-            })
+            payload.get(at - 1).ok_or_else(|| format!("kind {kind} with a payload of only {} words", payload.len()))
         };
         Ok(match kind {
-            kind::START => Event::Start {
-                pid: word()?,
-                tid: word()?,
-                parent: word()?,
-                creator: word()?,
-                wall_ns: word()?,
-            },
+            kind::START => {
+                Event::Start { pid: word()?, tid: word()?, parent: word()?, creator: word()?, wall_ns: word()? }
+            }
             kind::END => Event::End {
                 reason: match word()? {
                     end::THREAD => EndReason::Thread,
@@ -179,27 +173,13 @@ impl Event {
                 code: word()? as i64,
             },
             kind::FORK => Event::Fork { child: word()? },
-            kind::EXEC => Event::Exec {
-                path: path(payload, 0)?,
-            },
+            kind::EXEC => Event::Exec { path: path(payload, 0)? },
             kind::SYSCALL => Event::Syscall {
                 pc: word()?,
                 number: word()?,
-                args: [
-                    word()?,
-                    word()?,
-                    word()?,
-                    word()?,
-                    word()?,
-                    word()?,
-                    word()?,
-                    word()?,
-                ],
+                args: [word()?, word()?, word()?, word()?, word()?, word()?, word()?, word()?],
             },
-            kind::SYSCALL_RET => Event::SyscallRet {
-                number: word()?,
-                result: word()? as i64,
-            },
+            kind::SYSCALL_RET => Event::SyscallRet { number: word()?, result: word()? as i64 },
             kind::MMAP => Event::Mmap {
                 addr: word()?,
                 len: word()?,
@@ -208,26 +188,10 @@ impl Event {
                 offset: word()?,
                 path: path(payload, 5)?,
             },
-            kind::MUNMAP => Event::Munmap {
-                addr: word()?,
-                len: word()?,
-            },
-            kind::MPROTECT => Event::Mprotect {
-                addr: word()?,
-                len: word()?,
-                prot: word()?,
-            },
-            kind::SIGNAL => Event::Signal {
-                number: word()?,
-                from: word()?,
-                to: word()?,
-            },
-            kind::IMAGE => Event::Image {
-                entry: word()?,
-                bias: word()?,
-                brk: word()?,
-                path: path(payload, 3)?,
-            },
+            kind::MUNMAP => Event::Munmap { addr: word()?, len: word()? },
+            kind::MPROTECT => Event::Mprotect { addr: word()?, len: word()?, prot: word()? },
+            kind::SIGNAL => Event::Signal { number: word()?, from: word()?, to: word()? },
+            kind::IMAGE => Event::Image { entry: word()?, bias: word()?, brk: word()?, path: path(payload, 3)? },
             _ => return Err(format!("kind {kind} in a place where it has no meaning")),
         })
     }
@@ -240,10 +204,8 @@ fn path(payload: Words<'_>, at: usize) -> Result<Vec<u8>, String> {
     if len > room as u64 {
         return Err(format!("a path of {len} bytes in {room}"));
     }
-    let mut bytes: Vec<u8> = (at + 1..payload.len())
-        .filter_map(|i| payload.get(i))
-        .flat_map(u64::to_ne_bytes)
-        .collect();
+    let mut bytes: Vec<u8> =
+        (at + 1..payload.len()).filter_map(|i| payload.get(i)).flat_map(u64::to_ne_bytes).collect();
     bytes.truncate(len as usize);
     Ok(bytes)
 }

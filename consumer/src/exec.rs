@@ -100,9 +100,7 @@ impl<'a> BlockExec<'a> {
     #[inline]
     pub fn info(&self) -> &'a BlockInfo {
         // A head is stored only after its block (see `pipe::table`).
-        self.table
-            .numbered(self.head.number())
-            .expect("a block with a head is in its table")
+        self.table.known(self.id()).expect("a block with a head is in its table")
     }
     /// Index of the first instruction of this part: not 0 if the block goes on from the chunk before.
     #[inline]
@@ -155,32 +153,25 @@ impl<'a> BlockExec<'a> {
         self.slots
     }
     /// Its instructions, traced or not, in order.
-    #[inline]
-    pub fn insns(&self) -> Insns<'a> {
-        Insns {
-            exec: *self,
-            info: self.info(),
-            next: self.start(),
-            at: 0,
-        }
+    #[inline(always)]
+    pub fn insns(&self) -> Insns<'_> {
+        Insns { exec: self, info: self.info(), next: self.start(), at: 0 }
     }
     /// All its accesses, in order.
-    #[inline]
-    pub fn accesses(&self) -> BlockAccesses<'a> {
-        let insns = self.insns();
-        match self.own_records.is_empty() {
-            // The valid slot words alone say which were made.
-            true => BlockAccesses {
-                exec: *self,
-                statics: insns.info.accesses.iter(),
-                general: None,
-            },
-            false => BlockAccesses {
-                exec: *self,
-                statics: [].iter(),
-                general: Some(Box::new(insns.flat_map(access_of as _))),
-            },
-        }
+    #[inline(always)]
+    pub fn accesses(&self) -> BlockAccesses<'_> {
+        // Without records of its own, the valid slot words alone say which were made.
+        let (statics, general) = match self.own_records.is_empty() {
+            true => (self.info().accesses.iter(), None),
+            false => ([].iter(), Some(self.general())),
+        };
+        BlockAccesses { exec: self, statics, general }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn general(&self) -> Box<General<'_>> {
+        Box::new(self.insns().flat_map(access_of as _))
     }
 
     /// What this part adds up to.
@@ -188,10 +179,7 @@ impl<'a> BlockExec<'a> {
         if self.is_plain() && !self.has_optional() {
             return Sums::of(&self.info().totals, 1);
         }
-        let mut sums = Sums {
-            blocks: u64::from(self.start == 0 && self.retired_end > 0),
-            ..Sums::default()
-        };
+        let mut sums = Sums { blocks: u64::from(self.start == 0 && self.retired_end > 0), ..Sums::default() };
         for insn in self.insns() {
             match insn.status {
                 Status::Retired => sums.insns += u64::from(insn.is_traced()),
@@ -218,12 +206,9 @@ impl<'a> BlockExec<'a> {
             }
             at += 1;
         }
-        Some(Access::new(
-            u64::from(a.flags) << 32,
-            u32::from(a.size),
-            self.slots.get(at)?,
-            |i| self.slots.get(at + 1 + i).unwrap_or(0),
-        ))
+        Some(Access::new(u64::from(a.flags) << 32, u32::from(a.size), self.slots.get(at)?, |i| {
+            self.slots.get(at + 1 + i).unwrap_or(0)
+        }))
     }
 }
 
@@ -235,7 +220,7 @@ type General<'a> = std::iter::FlatMap<Insns<'a>, Accesses<'a>, fn(InsnExec<'a>) 
 
 /// Iterates over a block's accesses.
 pub struct BlockAccesses<'a> {
-    exec: BlockExec<'a>,
+    exec: &'a BlockExec<'a>,
     statics: std::slice::Iter<'a, AccessInfo>,
     /// With accesses in helpers: by instruction.
     general: Option<Box<General<'a>>>,
@@ -276,23 +261,10 @@ impl Access {
     fn new(bits: u64, size: u32, addr: u64, word: impl Fn(usize) -> u64) -> Access {
         let value = (bits & info::VALUE != 0).then(|| {
             let low = u128::from(word(0));
-            let whole = if size > 8 {
-                low | u128::from(word(1)) << 64
-            } else {
-                low
-            };
-            if size < 16 {
-                whole & ((1 << (8 * size)) - 1)
-            } else {
-                whole
-            }
+            let whole = if size > 8 { low | u128::from(word(1)) << 64 } else { low };
+            if size < 16 { whole & ((1 << (8 * size)) - 1) } else { whole }
         });
-        Access {
-            addr,
-            size,
-            flags: (bits >> 32) as u16,
-            value,
-        }
+        Access { addr, size, flags: (bits >> 32) as u16, value }
     }
     fn has(self, bit: u64) -> bool {
         u64::from(self.flags) << 32 & bit != 0
@@ -322,7 +294,7 @@ impl Access {
 /// One execution of an instruction, or the part of it that lies in one part of its block.
 #[derive(Clone, Copy)]
 pub struct InsnExec<'a> {
-    exec: BlockExec<'a>,
+    exec: &'a BlockExec<'a>,
     info: &'a BlockInfo,
     insn: &'a InsnInfo,
     index: usize,
@@ -371,11 +343,11 @@ impl<'a> InsnExec<'a> {
         !self.records.is_empty()
     }
     /// The accesses that completed in this part, in program order.
-    #[inline]
+    #[inline(always)]
     pub fn accesses(&self) -> Accesses<'a> {
         Accesses {
             exec: self.exec,
-            statics: self.info.accesses_of(self.index),
+            statics: self.info.accesses_in(self.insn),
             next_static: 0,
             records: self.records,
             at: 0,
@@ -387,7 +359,7 @@ impl<'a> InsnExec<'a> {
 /// Iterates over a block's instructions.
 #[derive(Clone, Copy)]
 pub struct Insns<'a> {
-    exec: BlockExec<'a>,
+    exec: &'a BlockExec<'a>,
     info: &'a BlockInfo,
     next: usize,
     /// Word in `own_records` where the next instruction's may start.
@@ -429,9 +401,7 @@ impl<'a> Insns<'a> {
         }
         if let Some(first) = first_access {
             let end = self.at.min(own.len());
-            insn.records = own
-                .slice(first, end.saturating_sub(first))
-                .unwrap_or(Words::new(&[]));
+            insn.records = own.slice(first, end.saturating_sub(first)).unwrap_or(Words::new(&[]));
         }
         if index == usize::from(self.exec.retired_end) {
             insn.status = match self.exec.state() {
@@ -471,7 +441,7 @@ impl<'a> Iterator for Insns<'a> {
 
 /// Iterates over an instruction's accesses.
 pub struct Accesses<'a> {
-    exec: BlockExec<'a>,
+    exec: &'a BlockExec<'a>,
     statics: &'a [AccessInfo],
     next_static: usize,
     /// Its `ACCESS` records, from the first one on.
@@ -485,18 +455,11 @@ impl Accesses<'_> {
     /// The info word of the next access made in a helper.
     #[inline(always)]
     fn next_helper(&mut self) -> Option<u64> {
-        if self.records.is_empty() {
-            return None;
-        }
         while self.at >= self.record_end {
             let first = self.records.get(self.record_end)?;
             let end = self.record_end + 1 + (first >> 40) as usize;
             // After the record's word and its context.
-            self.at = if (first >> 32) as u8 == kind::ACCESS {
-                self.record_end + 2
-            } else {
-                end
-            };
+            self.at = if (first >> 32) as u8 == kind::ACCESS { self.record_end + 2 } else { end };
             self.record_end = end;
         }
         self.records.get(self.at)
@@ -508,13 +471,27 @@ impl Iterator for Accesses<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Access> {
+        if self.records.is_empty() {
+            while let Some(s) = self.statics.get(self.next_static) {
+                self.next_static += 1;
+                if let Some(access) = self.exec.static_access(s) {
+                    return Some(access);
+                }
+            }
+            return None;
+        }
+        self.merged()
+    }
+}
+
+impl Accesses<'_> {
+    /// The next access of an instruction that has some in helpers.
+    #[inline(never)]
+    fn merged(&mut self) -> Option<Access> {
         loop {
             let helper = self.next_helper();
             match (helper, self.statics.get(self.next_static)) {
-                (Some(bits), s)
-                    if s.is_none()
-                        || (bits >> info::ORDER_SHIFT & 0xff) as usize <= self.next_static =>
-                {
+                (Some(bits), s) if s.is_none() || (bits >> info::ORDER_SHIFT & 0xff) as usize <= self.next_static => {
                     let (at, size) = (self.at, bits as u32);
                     self.at += 2 + value_words(bits, size);
                     let bits = bits & ((1 << info::ORDER_SHIFT) - 1);

@@ -4,7 +4,7 @@
 //! up by its instructions and accesses. `TRAPLINE_TALLY=plain` turns the short cut off, so that the two can be compared.
 
 use crate::exec::Access;
-use crate::{BlockExec, Table, Totals};
+use crate::{BlockExec, Items, Table, Totals};
 use std::ops::AddAssign;
 use std::sync::OnceLock;
 
@@ -78,8 +78,7 @@ impl Tally {
     /// Makes ready for a chunk.
     pub fn start(&mut self, table: &Table) {
         static PLAIN: OnceLock<bool> = OnceLock::new();
-        self.slow =
-            *PLAIN.get_or_init(|| std::env::var_os("TRAPLINE_TALLY").is_some_and(|v| v == "plain"));
+        self.slow = *PLAIN.get_or_init(|| std::env::var_os("TRAPLINE_TALLY").is_some_and(|v| v == "plain"));
         self.reach(table.seen());
     }
 
@@ -89,35 +88,57 @@ impl Tally {
         }
     }
 
-    /// Adds an execution.
+    /// Adds plain blocks as long as they come, and calls `each` with their numbers: the fastest way through a chunk. What stops it
+    /// is returned, not added yet: a block with a number from `limit` up, or with optional accesses. `None` says that the next item is something else, or that there is none.
     #[inline(always)]
+    pub fn add_plain<'a>(
+        &mut self,
+        items: &mut Items<'a>,
+        limit: usize,
+        mut each: impl FnMut(u32),
+    ) -> Option<BlockExec<'a>> {
+        if self.slow {
+            return None;
+        }
+        // Copies, which the compiler keeps in registers.
+        let mut here = *items;
+        let limit = limit.min(self.counts.len());
+        let counts = &mut self.counts[..limit];
+        let touched = &mut self.touched;
+        let stopped = loop {
+            let Some(block) = here.next_plain() else {
+                break None;
+            };
+            let Some(count) = counts.get_mut(block.number() as usize) else {
+                break Some(block);
+            };
+            if block.has_optional() {
+                break Some(block);
+            }
+            if *count == 0 {
+                touched.push(block.number());
+            }
+            // A chunk has fewer than 2^32 words, so that this cannot overflow.
+            *count += 1;
+            each(block.number());
+        };
+        *items = here;
+        stopped
+    }
+
+    /// Adds an execution, whatever it is like.
+    #[inline(never)]
     pub fn add(&mut self, block: &BlockExec<'_>) {
         if !block.is_plain() || block.has_optional() || self.slow {
-            return self.add_slowly(block);
+            self.others.push((block.number(), block.sums()));
+            return;
         }
-        match self.counts.get_mut(block.number() as usize) {
-            Some(count) => {
-                if *count == 0 {
-                    self.touched.push(block.number());
-                }
-                // A chunk has fewer than 2^32 words, so that this cannot overflow.
-                *count += 1;
-            }
-            None => self.add_new(block),
+        let number = block.number() as usize;
+        self.reach(number + 1);
+        if self.counts[number] == 0 {
+            self.touched.push(block.number());
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn add_new(&mut self, block: &BlockExec<'_>) {
-        self.reach(block.number() as usize + 1);
-        self.touched.push(block.number());
-        self.counts[block.number() as usize] = 1;
-    }
-
-    #[inline(never)]
-    fn add_slowly(&mut self, block: &BlockExec<'_>) {
-        self.others.push((block.number(), block.sums()));
+        self.counts[number] += 1;
     }
 
     /// Hands out what the chunk added up to, by block number (some in several parts), and is empty afterwards.

@@ -4,8 +4,7 @@
 
 use crate::{Consumer, Error, Options, Source, Summary, run};
 use pipe::layout::{
-    EXECUTED_SHIFT, FLAG_PARTIAL, INSN_TRACED, TABLE_HEADER, TABLE_MAGIC, VERSION, WORDS_SHIFT,
-    info, kind,
+    EXECUTED_SHIFT, FLAG_PARTIAL, INSN_TRACED, TABLE_HEADER, TABLE_MAGIC, VERSION, WORDS_SHIFT, info, kind,
 };
 use pipe::receiver::{Part, Polled, ProcessInfo, StreamInfo};
 use pipe::table::{Table, value_words};
@@ -28,10 +27,7 @@ pub fn load(size: u16) -> TestAccess {
 }
 /// A store of `size` bytes.
 pub fn store(size: u16) -> TestAccess {
-    TestAccess {
-        size,
-        bits: info::STORE,
-    }
+    TestAccess { size, bits: info::STORE }
 }
 
 impl TestAccess {
@@ -55,11 +51,7 @@ pub struct TestInsn {
 
 /// A traced instruction.
 pub fn insn(bytes: &[u8], accesses: &[TestAccess]) -> TestInsn {
-    TestInsn {
-        bytes: bytes.to_vec(),
-        flags: INSN_TRACED,
-        accesses: accesses.to_vec(),
-    }
+    TestInsn { bytes: bytes.to_vec(), flags: INSN_TRACED, accesses: accesses.to_vec() }
 }
 
 /// Composes a block table.
@@ -88,9 +80,7 @@ impl TableBuilder {
         header[13] = u8::from(big_endian);
         header[32..32 + target.len()].copy_from_slice(target.as_bytes());
         header[64..68].copy_from_slice(b"test");
-        TableBuilder {
-            words: pack(&header),
-        }
+        TableBuilder { words: pack(&header) }
     }
 
     /// Adds a block at `pc`; returns its id.
@@ -109,14 +99,10 @@ impl TableBuilder {
             b.extend((access_words.len() as u16).to_ne_bytes());
             insn_words.extend(pack(&b));
             for a in &insn.accesses {
-                let b: Vec<u8> = [i as u16, slot, a.size, (a.bits >> 32) as u16]
-                    .iter()
-                    .flat_map(|v| v.to_ne_bytes())
-                    .collect();
+                let b: Vec<u8> =
+                    [i as u16, slot, a.size, (a.bits >> 32) as u16].iter().flat_map(|v| v.to_ne_bytes()).collect();
                 access_words.extend(pack(&b));
-                slot += u16::from(a.bits & info::OPTIONAL != 0)
-                    + 1
-                    + value_words(a.bits, a.size.into()) as u16;
+                slot += u16::from(a.bits & info::OPTIONAL != 0) + 1 + value_words(a.bits, a.size.into()) as u16;
             }
             code.extend(&insn.bytes);
         }
@@ -164,28 +150,14 @@ impl ChunkBuilder {
         self
     }
     /// A block that was left: `executed` instructions retired, `valid` of its slot words are valid.
-    pub fn partial(
-        mut self,
-        id: u32,
-        executed: u64,
-        flags: u64,
-        valid: u64,
-        slots: &[u64],
-    ) -> Self {
-        self.words.push(
-            u64::from(id)
-                | executed << EXECUTED_SHIFT
-                | FLAG_PARTIAL
-                | flags
-                | valid << WORDS_SHIFT,
-        );
+    pub fn partial(mut self, id: u32, executed: u64, flags: u64, valid: u64, slots: &[u64]) -> Self {
+        self.words.push(u64::from(id) | executed << EXECUTED_SHIFT | FLAG_PARTIAL | flags | valid << WORDS_SHIFT);
         self.words.extend(slots);
         self
     }
     /// Any other record.
     pub fn record(mut self, kind: u8, payload: &[u64]) -> Self {
-        self.words
-            .push(u64::from(kind) << 32 | (payload.len() as u64) << 40);
+        self.words.push(u64::from(kind) << 32 | (payload.len() as u64) << 40);
         self.words.extend(payload);
         self
     }
@@ -215,18 +187,8 @@ pub fn with_path(words: &[u64], path: &str) -> Vec<u64> {
 
 /// A stream of process `1000 + number` with the thread id `2000 + number`.
 pub fn stream(number: usize) -> Arc<StreamInfo> {
-    let process = ProcessInfo {
-        number,
-        pid: 1000 + number as u32,
-        parent: 0,
-        program: b"/test".to_vec(),
-    };
-    Arc::new(StreamInfo {
-        number,
-        process: Arc::new(process),
-        tid: 2000 + number as u32,
-        vcpu: 0,
-    })
+    let process = ProcessInfo { number, pid: 1000 + number as u32, parent: 0, program: b"/test".to_vec() };
+    Arc::new(StreamInfo { number, process: Arc::new(process), tid: 2000 + number as u32, vcpu: 0 })
 }
 
 /// A part with these words.
@@ -242,10 +204,7 @@ impl Parts {
     /// One stream of these chunks.
     pub fn new(table: &Arc<Table>, chunks: &[Vec<u64>]) -> Self {
         let stream = stream(0);
-        let parts = chunks
-            .iter()
-            .enumerate()
-            .map(|(i, words)| part(&stream, table, i as u64, words));
+        let parts = chunks.iter().enumerate().map(|(i, words)| part(&stream, table, i as u64, words));
         Self::of(parts.collect())
     }
 
@@ -257,13 +216,7 @@ impl Parts {
                 streams.push(p.stream.clone());
             }
         }
-        Parts(
-            parts
-                .into_iter()
-                .map(Polled::Part)
-                .chain(streams.into_iter().map(Polled::Ended))
-                .collect(),
-        )
+        Parts(parts.into_iter().map(Polled::Part).chain(streams.into_iter().map(Polled::Ended)).collect())
     }
 }
 
@@ -286,19 +239,9 @@ pub fn feed<C: Consumer, T: PartialEq + std::fmt::Debug>(
     show: impl Fn(&C::State) -> T,
 ) -> Result<(T, Summary), Error> {
     let mut one = new();
-    let summary = run(
-        &mut Parts::new(table, chunks),
-        consumer,
-        &mut one,
-        &Options { workers: 1 },
-    )?;
+    let summary = run(&mut Parts::new(table, chunks), consumer, &mut one, &Options { workers: 1 })?;
     let mut three = new();
-    let again = run(
-        &mut Parts::new(table, chunks),
-        consumer,
-        &mut three,
-        &Options { workers: 3 },
-    )?;
+    let again = run(&mut Parts::new(table, chunks), consumer, &mut three, &Options { workers: 3 })?;
     assert_eq!(show(&one), show(&three), "one worker and three must agree");
     assert_eq!(summary, again);
     Ok((show(&one), summary))

@@ -10,8 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    AccessEntry, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER, TABLE_MAGIC, TABLE_MAX, VERSION,
-    info,
+    AccessEntry, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER, TABLE_MAGIC, TABLE_MAX, VERSION, info,
 };
 use memmap2::{MmapOptions, MmapRaw};
 use std::alloc::Layout;
@@ -62,9 +61,7 @@ impl AccessInfo {
     }
     /// Number of slot words.
     pub fn words(self) -> usize {
-        usize::from(self.is_optional())
-            + 1
-            + value_words(u64::from(self.flags) << 32, u32::from(self.size))
+        usize::from(self.is_optional()) + 1 + value_words(u64::from(self.flags) << 32, u32::from(self.size))
     }
 }
 
@@ -146,10 +143,7 @@ impl BlockInfo {
     pub fn bytes(&self, index: usize) -> &[u8] {
         self.insns
             .get(index)
-            .and_then(|i| {
-                self.code
-                    .get(usize::from(i.code_at)..usize::from(i.code_at) + usize::from(i.len))
-            })
+            .and_then(|i| self.code.get(usize::from(i.code_at)..usize::from(i.code_at) + usize::from(i.len)))
             .unwrap_or(&[])
     }
 
@@ -157,10 +151,7 @@ impl BlockInfo {
     pub fn accesses_of(&self, index: usize) -> &[AccessInfo] {
         self.insns
             .get(index)
-            .and_then(|i| {
-                self.accesses
-                    .get(usize::from(i.first_access)..usize::from(i.end_access))
-            })
+            .and_then(|i| self.accesses.get(usize::from(i.first_access)..usize::from(i.end_access)))
             .unwrap_or(&[])
     }
 
@@ -173,9 +164,7 @@ impl BlockInfo {
 
     /// Guest address after the block's last instruction.
     pub fn end_pc(&self) -> u64 {
-        self.insns
-            .last()
-            .map_or(self.pc, |i| i.pc.wrapping_add(u64::from(i.len)))
+        self.insns.last().map_or(self.pc, |i| i.pc.wrapping_add(u64::from(i.len)))
     }
 }
 
@@ -194,9 +183,7 @@ fn opaque(n: usize) -> usize {
     {
         let mut n = n;
         // SAFETY: no instruction at all.
-        unsafe {
-            std::arch::asm!("/* {0} */", inout(reg) n, options(nomem, nostack, preserves_flags))
-        };
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) n, options(nomem, nostack, preserves_flags)) };
         n
     }
     #[cfg(miri)]
@@ -321,8 +308,7 @@ pub struct Table {
 fn zeroed(len: usize) -> Box<[AtomicU64]> {
     let mut v = std::mem::ManuallyDrop::new(vec![0u64; len]);
     // SAFETY: AtomicU64 has the size, alignment (on hosts that have it) and validity of u64; the parts are the Vec's own.
-    let v =
-        unsafe { Vec::from_raw_parts(v.as_mut_ptr().cast::<AtomicU64>(), v.len(), v.capacity()) };
+    let v = unsafe { Vec::from_raw_parts(v.as_mut_ptr().cast::<AtomicU64>(), v.len(), v.capacity()) };
     v.into_boxed_slice()
 }
 
@@ -347,13 +333,10 @@ impl Table {
     pub fn map(fd: OwnedFd) -> Result<Table> {
         crate::receiver::check_seal(&fd, "block table")?;
         let file = File::from(fd);
-        let len = usize::try_from(TABLE_MAX).map_err(|_| {
-            Error::Protocol("the block table does not fit this host's addresses".into())
-        })?;
-        let map = MmapOptions::new()
-            .len(len)
-            .map_raw_read_only(&file)
-            .map_err(|e| Error::io("map the block table", e))?;
+        let len = usize::try_from(TABLE_MAX)
+            .map_err(|_| Error::Protocol("the block table does not fit this host's addresses".into()))?;
+        let map =
+            MmapOptions::new().len(len).map_raw_read_only(&file).map_err(|e| Error::io("map the block table", e))?;
         // The array of places is only virtual until it is touched.
         Table::new(Bytes::Shared { map, file }, (ID_END / 4) as usize)
     }
@@ -394,9 +377,7 @@ impl Table {
 
     fn read_info(&self) -> Result<TableInfo> {
         if !self.reaches(TABLE_HEADER) {
-            return Err(Error::Protocol(
-                "the block table is shorter than its header".into(),
-            ));
+            return Err(Error::Protocol("the block table is shorter than its header".into()));
         }
         let bytes = self.copy(0, 32);
         let bad = |what: String| Error::Protocol(format!("the block table {what}"));
@@ -411,9 +392,7 @@ impl Table {
         }
         let (guest_word, big_endian) = (bytes[12], bytes[13]);
         if !matches!(guest_word, 4 | 8) || big_endian > 1 {
-            return Err(bad(format!(
-                "tells of a guest word of {guest_word} bytes, byte order {big_endian}"
-            )));
+            return Err(bad(format!("tells of a guest word of {guest_word} bytes, byte order {big_endian}")));
         }
         let text = |at: usize, len: usize| {
             let b = &bytes[at..at + len];
@@ -446,25 +425,19 @@ impl Table {
     /// The word at `index`, which the caller has found within `reaches`.
     fn word(&self, index: u64) -> u64 {
         match &self.bytes {
-            Bytes::Owned(words) => words
-                .get(index as usize)
-                .map_or(0, |w| w.load(Ordering::Relaxed)),
+            Bytes::Owned(words) => words.get(index as usize).map_or(0, |w| w.load(Ordering::Relaxed)),
             Bytes::Shared { map, .. } => {
                 assert!((index + 1) * 8 <= self.size.load(Ordering::Relaxed));
                 // SAFETY: within the mapping and, by the assertion, within the file, which never shrinks (sealed);
                 // aligned, since a mapping starts at a page; atomic, since another process writes it.
-                unsafe {
-                    (*map.as_ptr().cast::<AtomicU64>().add(index as usize)).load(Ordering::Relaxed)
-                }
+                unsafe { (*map.as_ptr().cast::<AtomicU64>().add(index as usize)).load(Ordering::Relaxed) }
             }
         }
     }
 
     /// A copy of `n` words from word `from`, as bytes.
     fn copy(&self, from: u64, n: usize) -> Vec<u8> {
-        (0..n as u64)
-            .flat_map(|i| self.word(from + i).to_ne_bytes())
-            .collect()
+        (0..n as u64).flat_map(|i| self.word(from + i).to_ne_bytes()).collect()
     }
 
     /// What is looked up once per executed block, ready for a loop.
@@ -517,10 +490,8 @@ impl Table {
     #[cold]
     fn add(&self, id: u32) -> Result<Head> {
         let _adding = self.adding.lock().unwrap_or_else(|e| e.into_inner());
-        let place = self
-            .places
-            .get((id >> 2) as usize)
-            .ok_or_else(|| Error::block(id, "lies beyond the table's end"))?;
+        let place =
+            self.places.get((id >> 2) as usize).ok_or_else(|| Error::block(id, "lies beyond the table's end"))?;
         let old = Head(place.head.load(Ordering::Acquire));
         if old.is_of(id) {
             return Ok(old);
@@ -555,19 +526,14 @@ impl Table {
         }
         let head = self.copy(at, ENTRY_WORDS);
         let words = u32_at(&head, 0);
-        let (n_insns, n_accesses) = (
-            usize::from(u16_at(&head, 16)),
-            usize::from(u16_at(&head, 18)),
-        );
+        let (n_insns, n_accesses) = (usize::from(u16_at(&head, 16)), usize::from(u16_at(&head, 18)));
         let (slot_words, code_len) = (u16_at(&head, 20), usize::from(u16_at(&head, 22)));
         if n_insns == 0 || n_insns > MAX_BLOCK_INSNS {
             return bad(format!("has {n_insns} instructions"));
         }
         let expected = ENTRY_WORDS + n_insns + n_accesses + code_len.div_ceil(8);
         if words as usize != expected {
-            return bad(format!(
-                "is {words} words long where its parts add up to {expected}"
-            ));
+            return bad(format!("is {words} words long where its parts add up to {expected}"));
         }
         if !self.reaches((at + u64::from(words)) * 8) {
             return bad("reaches beyond the table's end".into());
@@ -577,28 +543,18 @@ impl Table {
         let (access_bytes, code) = rest.split_at(n_accesses * size_of::<AccessEntry>());
 
         let pc = u64_at(&head, 8);
-        let mask = if self.info.guest_word == 4 {
-            u64::from(u32::MAX)
-        } else {
-            u64::MAX
-        };
+        let mask = if self.info.guest_word == 4 { u64::from(u32::MAX) } else { u64::MAX };
         let mut insns = Vec::with_capacity(n_insns);
         let mut code_at = 0usize;
         for (i, b) in insn_bytes.chunks_exact(8).enumerate() {
             let (len, first) = (b[4], u16_at(b, 6));
-            let end = insn_bytes
-                .get((i + 1) * 8..)
-                .filter(|n| !n.is_empty())
-                .map_or(n_accesses as u16, |n| u16_at(n, 6));
+            let end =
+                insn_bytes.get((i + 1) * 8..).filter(|n| !n.is_empty()).map_or(n_accesses as u16, |n| u16_at(n, 6));
             if (i == 0 && first != 0) || first > end || usize::from(end) > n_accesses {
-                return bad(format!(
-                    "gives instruction {i} the accesses {first}..{end} of {n_accesses}"
-                ));
+                return bad(format!("gives instruction {i} the accesses {first}..{end} of {n_accesses}"));
             }
             if code_at + usize::from(len) > code_len {
-                return bad(format!(
-                    "has {code_len} bytes of code, too few for instruction {i}"
-                ));
+                return bad(format!("has {code_len} bytes of code, too few for instruction {i}"));
             }
             insns.push(InsnInfo {
                 pc: pc.wrapping_add(i64::from(u32_at(b, 0) as i32) as u64) & mask,
@@ -612,31 +568,17 @@ impl Table {
         }
         let mut accesses = Vec::with_capacity(n_accesses);
         let mut slot_end = 1usize;
-        let mut totals = Totals {
-            insns: insns.iter().filter(|i| i.is_traced()).count() as u64,
-            ..Totals::default()
-        };
+        let mut totals = Totals { insns: insns.iter().filter(|i| i.is_traced()).count() as u64, ..Totals::default() };
         for (k, b) in access_bytes.chunks_exact(8).enumerate() {
             let (insn, slot) = (u16_at(b, 0), usize::from(u16_at(b, 2)));
             let owner = insns.get(usize::from(insn));
-            if !owner.is_some_and(|i| {
-                (usize::from(i.first_access)..usize::from(i.end_access)).contains(&k)
-            }) {
-                return bad(format!(
-                    "gives access {k} to instruction {insn}, which does not have it"
-                ));
+            if !owner.is_some_and(|i| (usize::from(i.first_access)..usize::from(i.end_access)).contains(&k)) {
+                return bad(format!("gives access {k} to instruction {insn}, which does not have it"));
             }
             if slot < slot_end {
-                return bad(format!(
-                    "has access {k} in word {slot}, before word {slot_end}"
-                ));
+                return bad(format!("has access {k} in word {slot}, before word {slot_end}"));
             }
-            let access = AccessInfo {
-                insn,
-                at: (slot - 1) as u16,
-                size: u16_at(b, 4),
-                flags: u16_at(b, 6),
-            };
+            let access = AccessInfo { insn, at: (slot - 1) as u16, size: u16_at(b, 4), flags: u16_at(b, 6) };
             slot_end = slot + access.words();
             if slot_end > usize::from(slot_words) + 1 {
                 return bad(format!("has access {k} beyond its {slot_words} slot words"));

@@ -8,8 +8,8 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool,
-    Process, Source, Stream, Summary, Sums, Table, Tally, run,
+    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source,
+    Stream, Summary, Sums, Table, Tally, run,
 };
 use decode::{Class, Target};
 use serde::Serialize;
@@ -25,10 +25,7 @@ pub struct Args {}
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Count {
-            format,
-            state: State::default(),
-        })
+        Box::new(Count { format, state: State::default() })
     }
 }
 
@@ -82,42 +79,25 @@ impl Flows {
         }
     }
 
-    #[inline(always)]
-    fn of(&mut self, block: &BlockExec<'_>, table: &Table) -> Flow {
-        match self.known.get(block.number() as usize) {
-            Some(flow) => *flow,
-            None => self.add(block.number(), table),
-        }
+    /// The flow of a block after `reach`.
+    fn of(&self, block: &BlockExec<'_>) -> Flow {
+        let unknown = Flow { pc: NONE, fall_through: NONE };
+        self.known.get(block.number() as usize).copied().unwrap_or(unknown)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn add(&mut self, number: u32, table: &Table) -> Flow {
+    /// Makes all blocks known that the table has seen.
+    fn reach(&mut self, table: &Table) {
         let target = self.table.and_then(|t| t.1);
-        while self.known.len() <= number as usize {
-            let info = table.numbered(self.known.len() as u32);
-            self.known.push(info.map_or(
-                Flow {
-                    pc: NONE,
-                    fall_through: NONE,
-                },
-                |info| Flow {
-                    pc: info.pc,
-                    fall_through: conditional(target, info).map_or(NONE, |b| b.fall_through),
-                },
-            ));
+        while let Some(info) = table.numbered(self.known.len() as u32) {
+            let branch = conditional(target, info);
+            self.known.push(Flow { pc: info.pc, fall_through: branch.map_or(NONE, |b| b.fall_through) });
         }
-        self.known[number as usize]
     }
 }
 
 /// The conditional branch that ends a block.
 fn conditional(target: Option<Target>, info: &BlockInfo) -> Option<decode::Branch> {
-    let insns = info
-        .insns
-        .iter()
-        .enumerate()
-        .map(|(i, insn)| (insn.pc, info.bytes(i)));
+    let insns = info.insns.iter().enumerate().map(|(i, insn)| (insn.pc, info.bytes(i)));
     decode::block_branch(target?, info.flags, insns).filter(|b| b.class == Class::CondBranch)
 }
 
@@ -142,6 +122,7 @@ struct Counter {
 }
 
 /// Follows conditional branches to where they go.
+#[derive(Clone, Copy)]
 struct Branches {
     first_pc: Option<u64>,
     waiting: u64,
@@ -149,12 +130,27 @@ struct Branches {
     not_taken: u64,
 }
 
+impl Default for Branches {
+    fn default() -> Self {
+        Branches { first_pc: None, waiting: NONE, conditional: 0, not_taken: 0 }
+    }
+}
+
 impl Branches {
     #[inline(always)]
     fn arrive(&mut self, pc: u64) {
-        self.first_pc.get_or_insert(pc);
         self.not_taken += u64::from(self.waiting == pc);
         self.conditional += u64::from(self.waiting != NONE);
+    }
+
+    /// Any execution of a block.
+    #[inline(never)]
+    fn block(&mut self, block: &BlockExec<'_>, flow: Flow, target: Option<Target>) {
+        if !block.is_resumed() {
+            self.first_pc.get_or_insert(flow.pc);
+            self.arrive(flow.pc);
+        }
+        self.waiting = if block.is_plain() { flow.fall_through } else { waits(target, block) };
     }
 }
 
@@ -168,34 +164,46 @@ impl Consumer for Counter {
             let table = chunk.table();
             tally.start(table);
             flows.start(table);
+            flows.reach(table);
             let target = flows.table.and_then(|t| t.1);
-            let mut b = Branches {
-                first_pc: None,
-                waiting: NONE,
-                conditional: 0,
-                not_taken: 0,
-            };
-            let walked = chunk.each_item(|item| {
-                match item {
-                    Item::Block(block) => {
+            let mut b = Branches::default();
+            let mut items = chunk.items();
+            let walked = loop {
+                // The first one tells where the branch before this part went.
+                if b.first_pc.is_some() {
+                    let mut fast = b;
+                    let known = &flows.known[..];
+                    let stopped = tally.add_plain(&mut items, known.len(), |number| {
+                        // Always there: that is the limit.
+                        if let Some(flow) = known.get(number as usize) {
+                            fast.arrive(flow.pc);
+                            fast.waiting = flow.fall_through;
+                        }
+                    });
+                    b = fast;
+                    if let Some(block) = stopped {
+                        flows.reach(table);
                         tally.add(&block);
-                        let flow = flows.of(&block, table);
-                        if !block.is_resumed() {
-                            b.arrive(flow.pc);
-                        }
-                        b.waiting = flow.fall_through;
-                        if !block.is_plain() {
-                            b.waiting = waits(target, &block);
-                        }
+                        b.block(&block, flows.of(&block), target);
+                        continue;
                     }
-                    Item::Event(Event::Signal { from, .. }) => {
+                }
+                match items.next() {
+                    None => break Ok(()),
+                    Some(Err(e)) => break Err(e),
+                    Some(Ok(Item::Block(block))) => {
+                        flows.reach(table);
+                        tally.add(&block);
+                        b.block(&block, flows.of(&block), target);
+                    }
+                    Some(Ok(Item::Event(Event::Signal { from, .. }))) => {
+                        b.first_pc.get_or_insert(from);
                         b.arrive(from);
                         b.waiting = NONE;
                     }
-                    Item::Event(_) => {}
+                    Some(Ok(Item::Event(_))) => {}
                 }
-                Ok(())
-            });
+            };
             if let Err(e) = walked {
                 tally.clear();
                 return Err(e);
@@ -206,11 +214,7 @@ impl Consumer for Counter {
                 ..Totals::default()
             };
             tally.finish(table, |_, sums| totals.sums += sums);
-            Ok(Batch {
-                totals,
-                first_pc: b.first_pc,
-                waiting: b.waiting,
-            })
+            Ok(Batch { totals, first_pc: b.first_pc, waiting: b.waiting })
         })
     }
 
@@ -247,9 +251,7 @@ impl Consumer for Counter {
 fn waits(target: Option<Target>, block: &BlockExec<'_>) -> u64 {
     let retired = block.start()..block.start() + block.retired();
     match conditional(target, block.info()) {
-        Some(branch)
-            if retired.contains(&branch.insn) && block.state() != consumer::State::Aborted =>
-        {
+        Some(branch) if retired.contains(&branch.insn) && block.state() != consumer::State::Aborted => {
             branch.fall_through
         }
         _ => NONE,
@@ -345,10 +347,7 @@ impl State {
         let mut processes: BTreeMap<usize, (&Process, usize, Totals)> = BTreeMap::new();
         for t in self.threads.values() {
             all.add(&t.totals);
-            let (_, threads, totals) =
-                processes
-                    .entry(t.process.number)
-                    .or_insert((&t.process, 0, Totals::default()));
+            let (_, threads, totals) = processes.entry(t.process.number).or_insert((&t.process, 0, Totals::default()));
             *threads += 1;
             totals.add(&t.totals);
         }
@@ -368,11 +367,7 @@ impl State {
             per_thread: self
                 .threads
                 .values()
-                .map(|t| ThreadReport {
-                    pid: t.process.pid,
-                    tid: t.tid,
-                    numbers: (&t.totals).into(),
-                })
+                .map(|t| ThreadReport { pid: t.process.pid, tid: t.tid, numbers: (&t.totals).into() })
                 .collect(),
         }
     }
@@ -438,11 +433,7 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{}", line.trim_end())?;
     }
     if report.lost_chunks > 0 {
-        writeln!(
-            out,
-            "{} chunks were lost: the totals are too low",
-            report.lost_chunks
-        )?;
+        writeln!(out, "{} chunks were lost: the totals are too low", report.lost_chunks)?;
     }
     Ok(())
 }
@@ -464,8 +455,7 @@ impl Analysis for Count {
         match self.format {
             Format::Text => text(&report, out),
             Format::Json => {
-                let json =
-                    serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
+                let json = serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
                 Ok(writeln!(out, "{json}")?)
             }
         }
@@ -481,51 +471,27 @@ mod tests {
     fn count(table: TableBuilder, chunks: &[Vec<u64>]) -> Totals {
         let table = table.finish();
         let show = |s: &State| s.threads.values().next().map(|t| t.totals);
-        feed(&Counter::default(), &table, chunks, State::default, show)
-            .unwrap()
-            .0
-            .unwrap()
+        feed(&Counter::default(), &table, chunks, State::default, show).unwrap().0.unwrap()
     }
 
     #[test]
     fn a_loop_of_dec_and_jnz_counts_its_branches() {
         let mut t = TableBuilder::new("x86_64", 8, false);
         // 1: dec %ecx; jnz 1b
-        let body = t.block(
-            0x1000,
-            &[insn(&[0xff, 0xc9], &[]), insn(&[0x75, 0xfc], &[])],
-        );
-        let after = t.block(
-            0x1004,
-            &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0xc3], &[load(8)])],
-        );
+        let body = t.block(0x1000, &[insn(&[0xff, 0xc9], &[]), insn(&[0x75, 0xfc], &[])]);
+        let after = t.block(0x1004, &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0xc3], &[load(8)])]);
         let one = (0..1000).fold(ChunkBuilder::new(), |c, _| c.block(body, &[]));
-        let two = ChunkBuilder::new()
-            .block(body, &[])
-            .block(after, &[0x10, 0x20]);
+        let two = ChunkBuilder::new().block(body, &[]).block(after, &[0x10, 0x20]);
         let totals = count(t, &[one.words(), two.words()]);
         assert_eq!(totals.sums.insns, 2 * 1001 + 2);
-        assert_eq!(
-            (
-                totals.sums.loads,
-                totals.sums.load_bytes,
-                totals.sums.blocks
-            ),
-            (2, 12, 1002)
-        );
-        assert_eq!(
-            (totals.branches_taken, totals.branches_not_taken),
-            (1000, 1)
-        );
+        assert_eq!((totals.sums.loads, totals.sums.load_bytes, totals.sums.blocks), (2, 12, 1002));
+        assert_eq!((totals.branches_taken, totals.branches_not_taken), (1000, 1));
     }
 
     #[test]
     fn an_aborted_store_is_not_retired_and_stores_nothing() {
         let mut t = TableBuilder::new("x86_64", 8, false);
-        let b = t.block(
-            0x1000,
-            &[insn(&[0x90], &[]), insn(&[0x89, 0x07], &[store(4)])],
-        );
+        let b = t.block(0x1000, &[insn(&[0x90], &[]), insn(&[0x89, 0x07], &[store(4)])]);
         let chunk = ChunkBuilder::new()
             .partial(b, 1, FLAG_ABORTED, 0, &[0])
             .record(kind::SIGNAL, &[11, 0x1001, 0x9000])
@@ -533,33 +499,20 @@ mod tests {
             .block(b, &[0x40]);
         let totals = count(t, &[chunk.words()]);
         assert_eq!(totals.sums.insns, 1 + 1 + 2);
-        assert_eq!(
-            (
-                totals.sums.aborted,
-                totals.sums.stores,
-                totals.sums.store_bytes
-            ),
-            (1, 1, 4)
-        );
+        assert_eq!((totals.sums.aborted, totals.sums.stores, totals.sums.store_bytes), (1, 1, 4));
     }
 
     #[test]
     fn optional_and_helper_accesses_count_if_they_were_made() {
         let mut t = TableBuilder::new("arm", 4, false);
-        let b = t.block(
-            0x1000,
-            &[insn(&[0, 0, 0x90, 5], &[load(4).with(info::OPTIONAL)])],
+        let b = t.block(0x1000, &[insn(&[0, 0, 0x90, 5], &[load(4).with(info::OPTIONAL)])]);
+        let chunk = ChunkBuilder::new().block(b, &[0, 0]).block(b, &[1, 0x40]).block(b, &[1, 0x40]).access(
+            b,
+            0,
+            &[info::STORE | 16, 0x80, 8, 0x90],
         );
-        let chunk = ChunkBuilder::new()
-            .block(b, &[0, 0])
-            .block(b, &[1, 0x40])
-            .block(b, &[1, 0x40])
-            .access(b, 0, &[info::STORE | 16, 0x80, 8, 0x90]);
         let totals = count(t, &[chunk.words()]);
-        assert_eq!(
-            (totals.sums.insns, totals.sums.loads, totals.sums.load_bytes),
-            (3, 3, 16)
-        );
+        assert_eq!((totals.sums.insns, totals.sums.loads, totals.sums.load_bytes), (3, 3, 16));
         assert_eq!((totals.sums.stores, totals.sums.store_bytes), (1, 16));
     }
 
@@ -584,26 +537,15 @@ mod tests {
         let mut out = Vec::new();
         analysis.report(&mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        for key in [
-            "insns",
-            "aborted",
-            "loads",
-            "stores",
-            "load_bytes",
-            "store_bytes",
-            "blocks",
-            "threads",
-            "branches_taken",
-        ] {
+        for key in
+            ["insns", "aborted", "loads", "stores", "load_bytes", "store_bytes", "blocks", "threads", "branches_taken"]
+        {
             assert_eq!(json[key], 0, "{key}");
         }
     }
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!(
-            (grouped(7), grouped(1234), grouped(1234567)),
-            ("7".into(), "1 234".into(), "1 234 567".into())
-        );
+        assert_eq!((grouped(7), grouped(1234), grouped(1234567)), ("7".into(), "1 234".into(), "1 234 567".into()));
     }
 }

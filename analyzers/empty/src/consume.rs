@@ -29,8 +29,7 @@ impl Consumer for Seen {
         let mut seen = 0;
         for item in chunk.items() {
             if let Item::Block(block) = item? {
-                seen += block.insns().filter(|i| i.is_traced()).count() as u64
-                    + block.accesses().count() as u64;
+                seen += block.insns().filter(|i| i.is_traced()).count() as u64 + block.accesses().count() as u64;
             }
         }
         Ok(seen)
@@ -55,11 +54,7 @@ impl Analysis for Empty {
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         match self.format {
-            Format::Text => writeln!(
-                out,
-                "empty: {} instructions and accesses were traced",
-                self.seen
-            )?,
+            Format::Text => writeln!(out, "empty: {} instructions and accesses were traced", self.seen)?,
             Format::Json => writeln!(out, "{{\"events\":{}}}", self.seen)?,
         }
         Ok(())

@@ -9,8 +9,8 @@ use crate::maps::{Maps, Place};
 use crate::symbols::{Function, Symbols};
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source, Stream,
-    Summary, Sums, Tally, run,
+    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source, Stream, Summary, Sums,
+    Tally, run,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -30,11 +30,7 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Hotspots {
-            format,
-            top: self.top,
-            state: State::default(),
-        })
+        Box::new(Hotspots { format, top: self.top, state: State::default() })
     }
 }
 
@@ -62,11 +58,7 @@ impl Heat {
 
 impl From<Sums> for Heat {
     fn from(s: Sums) -> Heat {
-        Heat {
-            insns: s.insns,
-            loads: s.loads,
-            stores: s.stores,
-        }
+        Heat { insns: s.insns, loads: s.loads, stores: s.stores }
     }
 }
 
@@ -127,19 +119,25 @@ impl Consumer for Counter {
                     steps.push(Step::Ran(blocks));
                 }
             };
-            let walked = chunk.each_item(|item| {
-                match item {
-                    Item::Block(block) => tally.add(&block),
-                    Item::Event(
+            let mut items = chunk.items();
+            let walked = loop {
+                if let Some(block) = tally.add_plain(&mut items, usize::MAX, |_| {}) {
+                    tally.add(&block);
+                    continue;
+                }
+                match items.next() {
+                    None => break Ok(()),
+                    Some(Err(e)) => break Err(e),
+                    Some(Ok(Item::Block(block))) => tally.add(&block),
+                    Some(Ok(Item::Event(
                         event @ (Event::Mmap { .. } | Event::Munmap { .. } | Event::Image { .. }),
-                    ) => {
+                    ))) => {
                         ran(tally, &mut steps);
                         steps.push(Step::Event(event));
                     }
-                    Item::Event(_) => {}
+                    Some(Ok(Item::Event(_))) => {}
                 }
-                Ok(())
-            });
+            };
             if let Err(e) = walked {
                 tally.clear();
                 return Err(e);
@@ -152,24 +150,10 @@ impl Consumer for Counter {
     fn reduce(&self, state: &mut State, stream: &Stream, batch: Vec<Step>) -> Result<(), Error> {
         let process = &stream.process;
         if !state.processes.contains_key(&process.number) {
-            let parent = state
-                .processes
-                .values()
-                .rev()
-                .find(|(p, _)| p.pid == process.parent && p.number < process.number);
-            let maps = parent
-                .map(|(_, memory)| memory.maps.clone())
-                .unwrap_or_default();
-            state.processes.insert(
-                process.number,
-                (
-                    process.clone(),
-                    Memory {
-                        maps,
-                        ..Memory::default()
-                    },
-                ),
-            );
+            let parent =
+                state.processes.values().rev().find(|(p, _)| p.pid == process.parent && p.number < process.number);
+            let maps = parent.map(|(_, memory)| memory.maps.clone()).unwrap_or_default();
+            state.processes.insert(process.number, (process.clone(), Memory { maps, ..Memory::default() }));
         }
         let Some((_, memory)) = state.processes.get_mut(&process.number) else {
             return Ok(());
@@ -181,13 +165,7 @@ impl Consumer for Counter {
                         memory.blocks.entry(pc).or_default().add(heat);
                     }
                 }
-                Step::Event(Event::Mmap {
-                    addr,
-                    len,
-                    offset,
-                    path,
-                    ..
-                }) => {
+                Step::Event(Event::Mmap { addr, len, offset, path, .. }) => {
                     if memory.maps.has_file(addr, len) {
                         memory.settle(&mut state.places);
                     }
@@ -264,24 +242,16 @@ impl Hotspots {
             let (key, addr) = match place {
                 Place::Anonymous(_) => ((None, "[anonymous]".to_string(), 0), None),
                 Place::File(path, _) | Place::Image(path, _) => {
-                    let symbols = files
-                        .entry(path.clone())
-                        .or_insert_with(|| Symbols::read(path));
+                    let symbols = files.entry(path.clone()).or_insert_with(|| Symbols::read(path));
                     let (addr, offset) = match place {
                         Place::File(_, offset) => (symbols.address(*offset), *offset),
                         Place::Image(_, addr) | Place::Anonymous(addr) => (Some(*addr), *addr),
                     };
-                    let function =
-                        addr.and_then(|a| symbols.function(a))
-                            .unwrap_or_else(|| Function {
-                                // Without a name, a page is as good a unit as any.
-                                name: format!(
-                                    "{}+{:#x}",
-                                    file_name(path),
-                                    addr.unwrap_or(offset) & !0xfff
-                                ),
-                                start: 0,
-                            });
+                    let function = addr.and_then(|a| symbols.function(a)).unwrap_or_else(|| Function {
+                        // Without a name, a page is as good a unit as any.
+                        name: format!("{}+{:#x}", file_name(path), addr.unwrap_or(offset) & !0xfff),
+                        start: 0,
+                    });
                     ((Some(path.clone()), function.name, function.start), addr)
                 }
             };
@@ -298,20 +268,13 @@ impl Hotspots {
         groups.sort_by_key(|(_, g)| std::cmp::Reverse((g.heat.insns, g.heat.loads, g.heat.stores)));
         groups.truncate(self.top);
         let percent = |part: u64, whole: u64| {
-            if whole == 0 {
-                0.0
-            } else {
-                (part as f64 * 1e4 / whole as f64).round() / 1e2
-            }
+            if whole == 0 { 0.0 } else { (part as f64 * 1e4 / whole as f64).round() / 1e2 }
         };
         let functions = groups
             .into_iter()
             .map(|((path, function, _), group)| {
                 let symbols = path.as_ref().and_then(|p| files.get(p));
-                let line = group
-                    .hottest
-                    .zip(symbols)
-                    .and_then(|((_, addr), s)| s.line(addr));
+                let line = group.hottest.zip(symbols).and_then(|((_, addr), s)| s.line(addr));
                 Row {
                     function,
                     module: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
@@ -326,54 +289,27 @@ impl Hotspots {
                 }
             })
             .collect();
-        Report {
-            insns: total.insns,
-            loads: total.loads,
-            stores: total.stores,
-            lost_chunks: state.lost,
-            functions,
-        }
+        Report { insns: total.insns, loads: total.loads, stores: total.stores, lost_chunks: state.lost, functions }
     }
 }
 
 fn file_name(path: &[u8]) -> String {
     let path = String::from_utf8_lossy(path).into_owned();
-    Path::new(&path)
-        .file_name()
-        .map_or(path.clone(), |n| n.to_string_lossy().into_owned())
+    Path::new(&path).file_name().map_or(path.clone(), |n| n.to_string_lossy().into_owned())
 }
 
 fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
     let mut table = TextTable::new();
     table.load_preset(presets::NOTHING);
-    table.set_header([
-        "insns",
-        "",
-        "loads",
-        "",
-        "stores",
-        "",
-        "function",
-        "module",
-        "hottest line",
-    ]);
+    table.set_header(["insns", "", "loads", "", "stores", "", "function", "module", "hottest line"]);
     for r in &report.functions {
         let mut cells = Vec::new();
-        for (n, percent) in [
-            (r.insns, r.insns_percent),
-            (r.loads, r.loads_percent),
-            (r.stores, r.stores_percent),
-        ] {
+        for (n, percent) in [(r.insns, r.insns_percent), (r.loads, r.loads_percent), (r.stores, r.stores_percent)] {
             cells.push(n.to_string());
             cells.push(format!("{percent:.2}%"));
         }
         cells.push(r.function.clone());
-        cells.push(
-            r.module
-                .as_ref()
-                .map(|m| file_name(m.as_bytes()))
-                .unwrap_or_default(),
-        );
+        cells.push(r.module.as_ref().map(|m| file_name(m.as_bytes())).unwrap_or_default());
         cells.push(match (&r.file, r.line) {
             (Some(file), Some(line)) => format!("{}:{line}", file_name(file.as_bytes())),
             (Some(file), None) => file_name(file.as_bytes()),
@@ -389,17 +325,9 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
     for line in table.lines() {
         writeln!(out, "{}", line.trim_end())?;
     }
-    writeln!(
-        out,
-        "total: {} instructions, {} loads, {} stores",
-        report.insns, report.loads, report.stores
-    )?;
+    writeln!(out, "total: {} instructions, {} loads, {} stores", report.insns, report.loads, report.stores)?;
     if report.lost_chunks > 0 {
-        writeln!(
-            out,
-            "{} chunks were lost: the numbers are too low",
-            report.lost_chunks
-        )?;
+        writeln!(out, "{} chunks were lost: the numbers are too low", report.lost_chunks)?;
     }
     Ok(())
 }
@@ -421,8 +349,7 @@ impl Analysis for Hotspots {
         match self.format {
             Format::Text => text(&report, out),
             Format::Json => {
-                let json =
-                    serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
+                let json = serde_json::to_string(&report).map_err(|e| Error::Consumer(e.to_string()))?;
                 Ok(writeln!(out, "{json}")?)
             }
         }
@@ -438,13 +365,7 @@ mod tests {
     #[test]
     fn heat_goes_to_what_was_mapped_when_it_ran() {
         let mut t = TableBuilder::new("x86_64", 8, false);
-        let a = t.block(
-            0x7000_1010,
-            &[
-                insn(&[0x8b, 0x07], &[load(4)]),
-                insn(&[0x89, 0x07], &[store(4)]),
-            ],
-        );
+        let a = t.block(0x7000_1010, &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0x89, 0x07], &[store(4)])]);
         let b = t.block(0x9000, &[insn(&[0x90], &[])]);
         let table = t.finish();
         let lib = |path| with_path(&[0x7000_0000, 0x2000, 5, 2, 0], path);
@@ -459,13 +380,7 @@ mod tests {
             .words();
         let mut analysis = Args { top: 20 }.analysis(Format::Json);
         let mut out = Vec::new();
-        analysis
-            .consume(
-                &mut Parts::new(&table, &[chunk]),
-                &Options { workers: 2 },
-                &mut out,
-            )
-            .unwrap();
+        analysis.consume(&mut Parts::new(&table, &[chunk]), &Options { workers: 2 }, &mut out).unwrap();
         analysis.report(&mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let rows: Vec<_> = json["functions"]
@@ -473,21 +388,10 @@ mod tests {
             .unwrap()
             .iter()
             .map(|r| {
-                (
-                    r["function"].as_str().unwrap(),
-                    r["insns"].as_u64().unwrap(),
-                    r["loads_percent"].as_f64().unwrap(),
-                )
+                (r["function"].as_str().unwrap(), r["insns"].as_u64().unwrap(), r["loads_percent"].as_f64().unwrap())
             })
             .collect();
-        assert_eq!(
-            rows,
-            [
-                ("one.so+0x1000", 4, 66.67),
-                ("two.so+0x1000", 2, 33.33),
-                ("[anonymous]", 1, 0.0)
-            ]
-        );
+        assert_eq!(rows, [("one.so+0x1000", 4, 66.67), ("two.so+0x1000", 2, 33.33), ("[anonymous]", 1, 0.0)]);
     }
 
     #[test]
@@ -505,25 +409,9 @@ mod tests {
             stores_percent: 0.0,
         };
         let mut out = Vec::new();
-        text(
-            &Report {
-                insns: 24,
-                loads: 12,
-                stores: 1,
-                lost_chunks: 0,
-                functions: vec![row],
-            },
-            &mut out,
-        )
-        .unwrap();
+        text(&Report { insns: 24, loads: 12, stores: 1, lost_chunks: 0, functions: vec![row] }, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert!(out.contains("12  50.00%      3  25.00%"), "{out}");
-        assert!(
-            out.lines()
-                .nth(1)
-                .unwrap()
-                .ends_with("main      x       x.c:7"),
-            "{out}"
-        );
+        assert!(out.lines().nth(1).unwrap().ends_with("main      x       x.c:7"), "{out}");
     }
 }

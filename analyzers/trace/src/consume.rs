@@ -8,8 +8,8 @@
 //!   So [`Batch`] marks them, and `reduce` leaves out what was printed before.
 
 use consumer::{
-    Access, Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, InsnExec, Item, Options,
-    Pool, Source, Status, Stream, Summary, run,
+    Access, Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, InsnExec, Item, Options, Pool, Source, Status,
+    Stream, Summary, run,
 };
 use decode::Target;
 use std::collections::HashMap;
@@ -30,10 +30,7 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Trace {
-            format,
-            values: self.values,
-        })
+        Box::new(Trace { format, values: self.values })
     }
 }
 
@@ -58,17 +55,10 @@ impl Analysis for Trace {
         options: &Options,
         out: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        let mut printer = Printer {
-            out,
-            unfinished: HashMap::new(),
-        };
+        let mut printer = Printer { out, unfinished: HashMap::new() };
         let summary = run(
             source,
-            &Lines {
-                format: self.format,
-                scratch: Pool::new(),
-                printer: PhantomData,
-            },
+            &Lines { format: self.format, scratch: Pool::new(), printer: PhantomData },
             &mut printer,
             options,
         )?;
@@ -147,18 +137,14 @@ impl Scratch {
                         let _ = write!(hex, "{b:02x}");
                     }
                     match (format, text) {
-                        (Format::Text, text) => format!(
-                            "{:#x} {} {hex:16} {}",
-                            info.pc,
-                            info.len,
-                            text.unwrap_or_default()
-                        )
-                        .trim_end()
-                        .to_string(),
-                        (Format::Json, None) => format!(
-                            "\"pc\":\"{:#x}\",\"len\":{},\"bytes\":\"{hex}\"",
-                            info.pc, info.len
-                        ),
+                        (Format::Text, text) => {
+                            format!("{:#x} {} {hex:16} {}", info.pc, info.len, text.unwrap_or_default())
+                                .trim_end()
+                                .to_string()
+                        }
+                        (Format::Json, None) => {
+                            format!("\"pc\":\"{:#x}\",\"len\":{},\"bytes\":\"{hex}\"", info.pc, info.len)
+                        }
                         (Format::Json, Some(text)) => {
                             format!(
                                 "\"pc\":\"{:#x}\",\"len\":{},\"bytes\":\"{hex}\",\"text\":{}",
@@ -185,7 +171,9 @@ fn quoted(bytes: &[u8]) -> String {
 fn may_be_taken_up(insn: &InsnExec<'_>, x86: bool) -> bool {
     let repeats = || {
         let bytes = insn.bytes();
-        let opcode = bytes.iter().position(|b| !matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3));
+        let opcode = bytes
+            .iter()
+            .position(|b| !matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3));
         opcode.is_some_and(|i| {
             bytes[..i].iter().any(|b| matches!(b, 0xf2 | 0xf3))
                 && matches!(bytes[i], 0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf)
@@ -207,33 +195,19 @@ impl Writer<'_> {
         for insn in block.insns() {
             let from = self.batch.text.len();
             if insn.is_traced() {
-                let ev = if insn.status == Status::Aborted {
-                    "aborted"
-                } else {
-                    "fetch"
-                };
+                let ev = if insn.status == Status::Aborted { "aborted" } else { "fetch" };
                 let what = self.scratch.insn(self.format, &insn);
                 let _ = match self.format {
                     Format::Text => writeln!(self.batch.text, "{} {ev:7} {what}", self.stream),
-                    Format::Json => writeln!(
-                        self.batch.text,
-                        "{{\"stream\":{},\"ev\":\"{ev}\",{what}}}",
-                        self.stream
-                    ),
+                    Format::Json => writeln!(self.batch.text, "{{\"stream\":{},\"ev\":\"{ev}\",{what}}}", self.stream),
                 };
             }
             let continued = insn.status == Status::Continued;
             let first = insn.index() == block.start();
             if continued
-                || (first
-                    && insn.status == Status::Retired
-                    && (insn.is_resumed() || may_be_taken_up(&insn, self.x86)))
+                || (first && insn.status == Status::Retired && (insn.is_resumed() || may_be_taken_up(&insn, self.x86)))
             {
-                self.batch.marks.push(Mark {
-                    pc: insn.pc(),
-                    line: from..self.batch.text.len(),
-                    continued,
-                });
+                self.batch.marks.push(Mark { pc: insn.pc(), line: from..self.batch.text.len(), continued });
             }
             for access in insn.accesses() {
                 self.access(insn.pc(), access);
@@ -250,9 +224,7 @@ impl Writer<'_> {
             (access.is_footprint(), "footprint"),
         ];
         let text = &mut self.batch.text;
-        let Access {
-            addr, size, value, ..
-        } = access;
+        let Access { addr, size, value, .. } = access;
         // Writing to a String does not fail.
         let _ = match self.format {
             Format::Text => write!(text, "{} {ev:7} {pc:#x} {addr:#x} {size}", self.stream),
@@ -274,21 +246,11 @@ impl Writer<'_> {
                 Format::Json => write!(text, ",\"{name}\":true"),
             };
         }
-        text.push_str(if self.format == Format::Json {
-            "}\n"
-        } else {
-            "\n"
-        });
+        text.push_str(if self.format == Format::Json { "}\n" } else { "\n" });
     }
 
     fn event(&mut self, event: &Event) {
-        line(
-            &mut self.batch.text,
-            self.format,
-            self.stream,
-            event.name(),
-            &fields(event),
-        );
+        line(&mut self.batch.text, self.format, self.stream, event.name(), &fields(event));
     }
 }
 
@@ -304,43 +266,19 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
     use Field::{Address, Addresses, Number, Text};
     let n = |v: u64| Number(i128::from(v));
     match event {
-        Event::Start {
-            pid,
-            tid,
-            parent,
-            creator: _,
-            wall_ns,
-        } => {
-            vec![
-                ("pid", n(*pid)),
-                ("tid", n(*tid)),
-                ("parent", n(*parent)),
-                ("wall_ns", n(*wall_ns)),
-            ]
+        Event::Start { pid, tid, parent, creator: _, wall_ns } => {
+            vec![("pid", n(*pid)), ("tid", n(*tid)), ("parent", n(*parent)), ("wall_ns", n(*wall_ns))]
         }
-        Event::End { reason, code } => vec![
-            ("reason", Text(reason.name().into())),
-            ("code", Number(i128::from(*code))),
-        ],
+        Event::End { reason, code } => {
+            vec![("reason", Text(reason.name().into())), ("code", Number(i128::from(*code)))]
+        }
         Event::Fork { child } => vec![("child", n(*child))],
         Event::Exec { path } => vec![("path", Text(path.clone()))],
-        Event::Syscall { pc, number, args } => vec![
-            ("pc", Address(*pc)),
-            ("number", n(*number)),
-            ("args", Addresses(args.to_vec())),
-        ],
-        Event::SyscallRet { number, result } => vec![
-            ("number", n(*number)),
-            ("result", Number(i128::from(*result))),
-        ],
-        Event::Mmap {
-            addr,
-            len,
-            prot,
-            flags,
-            offset,
-            path,
-        } => {
+        Event::Syscall { pc, number, args } => {
+            vec![("pc", Address(*pc)), ("number", n(*number)), ("args", Addresses(args.to_vec()))]
+        }
+        Event::SyscallRet { number, result } => vec![("number", n(*number)), ("result", Number(i128::from(*result)))],
+        Event::Mmap { addr, len, prot, flags, offset, path } => {
             let mut fields = vec![
                 ("addr", Address(*addr)),
                 ("len", n(*len)),
@@ -354,22 +292,11 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
             fields
         }
         Event::Munmap { addr, len } => vec![("addr", Address(*addr)), ("len", n(*len))],
-        Event::Mprotect { addr, len, prot } => vec![
-            ("addr", Address(*addr)),
-            ("len", n(*len)),
-            ("prot", n(*prot)),
-        ],
-        Event::Signal { number, from, to } => vec![
-            ("number", n(*number)),
-            ("pc", Address(*from)),
-            ("handler", Address(*to)),
-        ],
-        Event::Image {
-            entry,
-            bias,
-            brk,
-            path,
-        } => {
+        Event::Mprotect { addr, len, prot } => vec![("addr", Address(*addr)), ("len", n(*len)), ("prot", n(*prot))],
+        Event::Signal { number, from, to } => {
+            vec![("number", n(*number)), ("pc", Address(*from)), ("handler", Address(*to))]
+        }
+        Event::Image { entry, bias, brk, path } => {
             vec![
                 ("pc", Address(*entry)),
                 ("bias", Address(*bias)),
@@ -415,10 +342,7 @@ impl<'o> Consumer for Lines<'o> {
         self.scratch.with(|scratch| {
             scratch.start(chunk);
             let mut writer = Writer {
-                batch: Batch {
-                    text: String::with_capacity(chunk.len() * 8),
-                    marks: Vec::new(),
-                },
+                batch: Batch { text: String::with_capacity(chunk.len() * 8), marks: Vec::new() },
                 format: self.format,
                 stream: chunk.stream().number,
                 x86: matches!(chunk.table().info().target.as_str(), "x86_64" | "i386"),
@@ -434,12 +358,7 @@ impl<'o> Consumer for Lines<'o> {
         })
     }
 
-    fn reduce(
-        &self,
-        printer: &mut Printer<'o>,
-        stream: &Stream,
-        batch: Batch,
-    ) -> Result<(), Error> {
+    fn reduce(&self, printer: &mut Printer<'o>, stream: &Stream, batch: Batch) -> Result<(), Error> {
         let text = batch.text.as_bytes();
         let mut printed = 0;
         if !batch.marks.is_empty() {
@@ -466,13 +385,7 @@ impl<'o> Consumer for Lines<'o> {
     fn lost(&self, printer: &mut Printer<'o>, stream: &Stream, chunks: u64) -> Result<(), Error> {
         printer.unfinished.remove(&stream.number);
         let mut text = String::new();
-        line(
-            &mut text,
-            self.format,
-            stream.number,
-            "lost",
-            &[("chunks", Field::Number(i128::from(chunks)))],
-        );
+        line(&mut text, self.format, stream.number, "lost", &[("chunks", Field::Number(i128::from(chunks)))]);
         Ok(printer.out.write_all(text.as_bytes())?)
     }
 
@@ -486,22 +399,14 @@ impl<'o> Consumer for Lines<'o> {
 mod tests {
     use super::*;
     use consumer::layout::{FLAG_ABORTED, FLAG_REEXEC, FLAG_SPLIT, INSN_ONCE, info, kind};
-    use consumer::testing::{
-        ChunkBuilder, Parts, TableBuilder, TestInsn, insn, load, store, with_path,
-    };
+    use consumer::testing::{ChunkBuilder, Parts, TableBuilder, TestInsn, insn, load, store, with_path};
 
     fn trace(format: Format, table: TableBuilder, chunks: &[Vec<u64>]) -> Vec<String> {
         let table = table.finish();
         let print = |workers| {
             let mut out = Vec::new();
             let mut analysis = Args::default().analysis(format);
-            analysis
-                .consume(
-                    &mut Parts::new(&table, chunks),
-                    &Options { workers },
-                    &mut out,
-                )
-                .unwrap();
+            analysis.consume(&mut Parts::new(&table, chunks), &Options { workers }, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         let one = print(1);
@@ -516,10 +421,7 @@ mod tests {
             0x401000,
             &[
                 insn(&[0x8b, 0x07], &[load(4).with(info::VALUE)]),
-                insn(
-                    &[0xf0, 0x48, 0x0f, 0xc1, 0x07],
-                    &[load(8).with(info::ATOMIC), store(8).with(info::ATOMIC)],
-                ),
+                insn(&[0xf0, 0x48, 0x0f, 0xc1, 0x07], &[load(8).with(info::ATOMIC), store(8).with(info::ATOMIC)]),
             ],
         );
         let chunk = ChunkBuilder::new()
@@ -566,11 +468,7 @@ mod tests {
                 .partial(b, 0, FLAG_SPLIT, 0, &[])
                 .access(b, 0, &[1, 0x11])
                 .words(),
-            ChunkBuilder::new()
-                .cont(0, 0)
-                .block(b, &[])
-                .access(b, 0, &[1 | info::STORE, 0x21])
-                .words(),
+            ChunkBuilder::new().cont(0, 0).block(b, &[]).access(b, 0, &[1 | info::STORE, 0x21]).words(),
             // Another execution, with nothing to move.
             ChunkBuilder::new().block(b, &[]).words(),
         ];
@@ -593,16 +491,8 @@ mod tests {
     #[test]
     fn a_faulting_push_of_memory_keeps_its_load_and_is_aborted() {
         let mut t = TableBuilder::new("x86_64", 8, false);
-        let b = t.block(
-            0x1000,
-            &[
-                insn(&[0x90], &[]),
-                insn(&[0xff, 0x30], &[load(8), store(8)]),
-            ],
-        );
-        let chunk = ChunkBuilder::new()
-            .partial(b, 1, FLAG_ABORTED, 1, &[0x40, 0])
-            .words();
+        let b = t.block(0x1000, &[insn(&[0x90], &[]), insn(&[0xff, 0x30], &[load(8), store(8)])]);
+        let chunk = ChunkBuilder::new().partial(b, 1, FLAG_ABORTED, 1, &[0x40, 0]).words();
         assert_eq!(
             trace(Format::Text, t, &[chunk]),
             [
@@ -617,16 +507,10 @@ mod tests {
     fn a_reexecution_without_accesses_prints_nothing() {
         let mut t = TableBuilder::new("x86_64", 8, false);
         let b = t.block(0x1000, &[insn(&[0x89, 0x07], &[store(4)])]);
-        let chunk = ChunkBuilder::new()
-            .partial(b, 0, FLAG_REEXEC, 0, &[0])
-            .block(b, &[0x40])
-            .words();
+        let chunk = ChunkBuilder::new().partial(b, 0, FLAG_REEXEC, 0, &[0]).block(b, &[0x40]).words();
         assert_eq!(
             trace(Format::Text, t, &[chunk]),
-            [
-                "0 fetch   0x1000 2 8907             mov [rdi], eax",
-                "0 store   0x1000 0x40 4"
-            ]
+            ["0 fetch   0x1000 2 8907             mov [rdi], eax", "0 store   0x1000 0x40 4"]
         );
     }
 
@@ -637,16 +521,7 @@ mod tests {
         let order = |n: u64| n << info::ORDER_SHIFT;
         let chunk = ChunkBuilder::new()
             .block(b, &[1, 2])
-            .access(
-                b,
-                0,
-                &[
-                    16 | info::STORE | order(1),
-                    0x55,
-                    16 | info::STORE | info::FOOTPRINT | order(2),
-                    0x66,
-                ],
-            )
+            .access(b, 0, &[16 | info::STORE | order(1), 0x55, 16 | info::STORE | info::FOOTPRINT | order(2), 0x66])
             .words();
         let lines = trace(Format::Text, t, &[chunk]);
         assert_eq!(
@@ -663,23 +538,11 @@ mod tests {
     #[test]
     fn only_what_is_traced_is_printed_and_once_is_once() {
         let mut t = TableBuilder::new("x86_64", 8, false);
-        let untraced = TestInsn {
-            flags: 0,
-            ..insn(&[0x90], &[])
-        };
-        let once = TestInsn {
-            flags: INSN_ONCE,
-            ..insn(&[0xf8], &[])
-        };
+        let untraced = TestInsn { flags: 0, ..insn(&[0x90], &[]) };
+        let once = TestInsn { flags: INSN_ONCE, ..insn(&[0xf8], &[]) };
         let b = t.block(0x1000, &[untraced, once]);
-        let chunk = ChunkBuilder::new()
-            .block(b, &[])
-            .record(kind::ONCE, &[u64::from(b) << 32 | 1 << 16])
-            .block(b, &[])
-            .words();
-        assert_eq!(
-            trace(Format::Text, t, &[chunk]),
-            ["0 fetch   0x1001 1 f8               clc"]
-        );
+        let chunk =
+            ChunkBuilder::new().block(b, &[]).record(kind::ONCE, &[u64::from(b) << 32 | 1 << 16]).block(b, &[]).words();
+        assert_eq!(trace(Format::Text, t, &[chunk]), ["0 fetch   0x1001 1 f8               clc"]);
     }
 }
