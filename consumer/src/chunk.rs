@@ -97,9 +97,15 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
+    /// Nothing comes after an error.
+    fn stop(&mut self) {
+        self.at = usize::MAX;
+        self.cont = None;
+    }
+
     #[cold]
     fn fail(&mut self, at: usize, what: impl Into<String>) -> Error {
-        self.at = usize::MAX;
+        self.stop();
         pipe::Error::record(self.base + at, what).into()
     }
 
@@ -236,7 +242,7 @@ impl<'a> Items<'a> {
                 },
                 Ok(Record::Unwritten) => return Some(Err(self.fail(at, "it is not written"))),
                 Err(e) => {
-                    self.at = usize::MAX;
+                    self.stop();
                     return Some(Err(e.into()));
                 }
             }

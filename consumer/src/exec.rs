@@ -197,7 +197,10 @@ impl<'a> BlockExec<'a> {
     #[inline(always)]
     fn static_access(&self, a: &AccessInfo) -> Option<Access> {
         let mut at = usize::from(a.at);
-        if at < usize::from(self.start_words) || at + a.words() > usize::from(self.valid_words) {
+        let here = at >= usize::from(self.start_words)
+            && at + a.words() <= usize::from(self.valid_words)
+            && (self.start..=self.retired_end).contains(&a.insn);
+        if !here {
             return None;
         }
         if a.is_optional() {

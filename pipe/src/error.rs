@@ -72,7 +72,7 @@ impl Error {
     #[cold]
     pub fn record(word: usize, what: impl Into<String>) -> Error {
         Error::Record {
-            offset: word as u64 * 8,
+            offset: (word as u64).saturating_mul(8),
             what: what.into(),
         }
     }
