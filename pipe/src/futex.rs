@@ -26,12 +26,28 @@ pub fn wake(word: &AtomicU32) {
     }
 }
 
-/// Under loom a sleeper yields: the model explores all schedules anyway.
+/// Under loom a futex is a lock and a condition: the look at the word and the sleep are one step, as in the kernel, so that a lost
+/// wake-up is a deadlock that loom finds. There are no timeouts.
 #[cfg(loom)]
-pub fn wait(_word: &AtomicU32, _expected: u32, _timeout: Option<Duration>) {
-    loom::thread::yield_now();
+mod model {
+    use loom::sync::{Condvar, Mutex};
+    loom::lazy_static! {
+        pub static ref QUEUE: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
 }
 
-/// Under loom nobody sleeps.
+/// Sleeps while `word` holds `expected`.
 #[cfg(loom)]
-pub fn wake(_word: &AtomicU32) {}
+pub fn wait(word: &AtomicU32, expected: u32, _timeout: Option<Duration>) {
+    let held = model::QUEUE.0.lock().unwrap();
+    if word.load(crate::sync::atomic::Ordering::SeqCst) == expected {
+        drop(model::QUEUE.1.wait(held).unwrap());
+    }
+}
+
+/// Wakes all sleepers.
+#[cfg(loom)]
+pub fn wake(_word: &AtomicU32) {
+    drop(model::QUEUE.0.lock().unwrap());
+    model::QUEUE.1.notify_all();
+}

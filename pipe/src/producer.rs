@@ -14,7 +14,7 @@ use crate::table_writer::TableWriter;
 use crate::wire;
 use memmap2::MmapRaw;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 /// Spins before the producer sleeps: about 20 µs, chosen shorter than a consumer's usual time for a chunk.
@@ -128,7 +128,8 @@ impl StreamMemory {
 
     /// Takes a consumer in; it gets everything from the open chunk on.
     pub fn attach(&self, place: usize, lossy: bool) {
-        ring::attach(self.line(place), lossy, &self.header().producer.open);
+        let h = self.header();
+        ring::attach(self.line(place), lossy, &h.producer.open, &h.room, &h.room_wanted);
     }
 
     /// Drops a consumer.

@@ -88,13 +88,21 @@ pub fn wake_writer(room: &AtomicU32, room_wanted: &AtomicU32) {
 }
 
 /// Makes a place active while the writer may be running. Returns the first chunk that the consumer gets.
-pub fn attach(line: Line<'_>, lossy: bool, open: &AtomicU64) -> u64 {
+pub fn attach(
+    line: Line<'_>,
+    lossy: bool,
+    open: &AtomicU64,
+    room: &AtomicU32,
+    room_wanted: &AtomicU32,
+) -> u64 {
     line.lossy.store(u32::from(lossy), Ordering::Relaxed);
     line.needed.store(open.load(Ordering::SeqCst), Ordering::SeqCst);
     line.state.store(consumer_state::ACTIVE, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     let first = open.load(Ordering::SeqCst);
     line.needed.store(first, Ordering::SeqCst);
+    // The writer may have seen the lower number in between, and sleep for its sake.
+    wake_writer(room, room_wanted);
     first
 }
 
