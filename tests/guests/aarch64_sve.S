@@ -16,6 +16,7 @@ START:  ldr     x1, =buf
         mov     z2.s, #6
         cmpeq   p2.s, p0/z, z1.s, z2.s          /* element 2 */
         orr     p1.b, p0/z, p1.b, p2.b          /* elements 0 and 2 */
+        pfalse  p3.b
 begin:  ld1w    z3.s, p1/z, [x1]
 st:     st1w    z3.s, p1, [x2]
 gather: ld1w    z4.s, p1/z, [x1, z1.s, uxtw #2] /* words 0 and 6 */

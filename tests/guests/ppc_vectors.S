@@ -23,6 +23,7 @@ stxv:   stxvx   1, 0, 4
         sldi    10, 10, 32                      /* length 5 */
 lxvl:   lxvl    2, 5, 10
 stxvl:  stxvl   2, 4, 10
+        li      12, 3
 lwat:   lwat    11, 4, 0                        /* fetch and add r12 */
 lvewx:  lvewx   3, 0, 5
 icbi:   icbi    0, 4

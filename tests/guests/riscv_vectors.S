@@ -15,6 +15,7 @@ START:  lla     a1, buf
         vsetivli zero, 4, e32, m1, ta, mu
         vid.v   v1
         vsll.vi v1, v1, 3                       /* 0, 8, 16, 24 */
+        vmv.v.i v4, 0
 begin:  vle32.v v2, (a1)
 mask:   vle32.v v2, (a1), v0.t
 st:     vse32.v v2, (a2), v0.t

@@ -20,7 +20,7 @@ fill:   mvc     1(7,%r2), 0(%r2)                /* propagates one byte */
 clc:    clc     0(4,%r1), 0(%r9)                /* differs in the second byte */
 tr:     tr      0(2,%r9), table - data(%r9)
 pack:   pack    0(3,%r2), digits - data(4,%r9)
-unpk:   unpk    0(4,%r2), packed - data(3,%r9)
+unpk:   unpk    0(3,%r2), packed - data(3,%r9)
         lghi    %r0, 0
         lgr     %r4, %r2
         la      %r5, string - data(%r9)
@@ -37,10 +37,11 @@ ex2:    exrl    %r3, other
         lghi    %r3, 4
 vll:    vll     %v1, %r3, 0(%r1)                /* five bytes */
 vstl:   vstl    %v1, %r3, 0(%r2)
-        lgr     %r10, %r9                       /* cdsg: not equal */
+        lghi    %r10, 10
+        lghi    %r11, 11
         lghi    %r4, 1
         lghi    %r5, 2
-cdsgno: cdsg    %r4, %r10, quad - data(%r9)
+cdsgno: cdsg    %r4, %r10, quad - data(%r9)     /* loads what is there into r4 and r5 */
 cdsg:   cdsg    %r4, %r10, quad - data(%r9)
         llilf   %r0, 0x0200                     /* compare and swap 4 bytes, then store 4 */
         la      %r1, parm - data(%r9)

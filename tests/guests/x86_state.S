@@ -17,9 +17,9 @@ START:
 #endif
         fninit
         fld1
-begin:  fstenv  (DI)
+begin:  fnstenv (DI)
 ldenv:  fldenv  (DI)
-fsv:    fsave   (DI)
+fsv:    fnsave  (DI)
 frs:    frstor  (DI)
 env16:  fnstenvs 128(DI)
 bcd:    fbld    bcdin - area(DI)

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Ended, Finished, How, Isa, checkout, guest, guest_linked, qemu, scratch, trapline, within};
+use trapline_tests::{Ended, Finished, How, Isa, cache, checkout, guest, guest_linked, qemu, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -203,20 +203,43 @@ fn cache_that_cannot_be_written() {
     says(&f, 125, &[blocked.to_str().unwrap()]);
 }
 
-/// What QEMU's object refers to is not what a library of another ABI defines: the linker's message names the version.
+/// QEMU refers to a symbol that names the ABI's version; here one of the next version meets the library of today.
 #[test]
 fn library_of_another_abi_is_a_link_error_that_names_the_version() {
-    let folder = scratch();
+    qemu("x86_64", "empty");
+    let library = fs::read_dir(cache().join("qemu"))
+        .unwrap()
+        .filter_map(|e| e.ok())
+        .map(|e| e.path().join("instrument/libanalyzer.a"))
+        .find(|p| p.exists())
+        .expect("the cache has a library");
     let header = fs::read_to_string(checkout().join("instrument/include/trapline.h")).unwrap();
-    let abi = |t: &str| header.lines().find_map(|l| l.strip_prefix(t)).map(|l| l.trim().to_string()).expect("a version");
-    let now: u32 = abi("#define TRAPLINE_ABI ").parse().unwrap();
-    let next = header
-        .replace(&format!("#define TRAPLINE_ABI {now}"), &format!("#define TRAPLINE_ABI {}", now + 1))
-        .replace(&format!("trapline_abi_version_{now}"), &format!("trapline_abi_version_{}", now + 1));
-    fs::write(folder.path().join("trapline.h"), next).unwrap();
-    fs::write(folder.path().join("t.c"), "#include \"trapline.h\"\nint main(void) { return TRAPLINE_ABI_SYMBOL == 0; }\n").unwrap();
-    fs::write(folder.path().join("lib.c"), format!("const unsigned trapline_abi_version_{now} = {now};\n")).unwrap();
-    let f = within(LIMIT, Command::new("cc").current_dir(folder.path()).args(["-o", "t", "t.c", "lib.c"]));
+    let now: u32 = header.lines().find_map(|l| l.strip_prefix("#define TRAPLINE_ABI ")).expect("a version").trim().parse().unwrap();
+    let symbol = |n: u32| format!("trapline_abi_version_{n}");
+    let folder = scratch();
+    let link = |n: u32| {
+        fs::write(folder.path().join("trapline.h"), header.replace(&symbol(now), &symbol(n))).unwrap();
+        fs::write(folder.path().join("t.c"), "#include \"trapline.h\"\nint main(void) { return TRAPLINE_ABI_SYMBOL == 0; }\n").unwrap();
+        let mut cc = Command::new("cc");
+        cc.current_dir(folder.path()).args(["-Wl,--gc-sections", "-o", "t", "t.c"]).arg(&library).args(["-lpthread", "-ldl", "-lm"]);
+        within(LIMIT, &mut cc)
+    };
+    link(now).code(0);
+    let f = link(now + 1);
     assert_ne!(f.ended, Ended::Code(0));
-    assert!(f.err().contains(&format!("undefined reference to `trapline_abi_version_{}'", now + 1)), "{}", f.err());
+    assert!(f.err().contains(&format!("undefined reference to `{}'", symbol(now + 1))), "{}", f.err());
+}
+
+/// Two analyzers in one library: the compiler names the symbol that both define.
+#[test]
+fn two_analyzers_in_one_crate_are_refused() {
+    let folder = scratch();
+    let g = guest("loop", Isa::X86_64);
+    let dir = analyzer(folder.path(), "two", NEW);
+    let lib = dir.join("src/lib.rs");
+    let one = fs::read_to_string(&lib).unwrap();
+    let other = one.replace("use instrument::prelude::*;", "").replace("Mine", "Other");
+    fs::write(&lib, one + &other).unwrap();
+    let f = run(&["--analyzer", dir.to_str().unwrap()], &g.path);
+    says_at_the_end(&f, &["trapline_analyzer_new", "does not build"]);
 }

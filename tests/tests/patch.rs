@@ -1,0 +1,277 @@
+//! The patch: it fits, it is a series, it is invisible unless asked for, and a source that it does not fit is refused by name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use trapline_tests::{Ended, Isa, cache, checkout, guest, qemu, same, scratch, trapline, within};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+fn text() -> String {
+    fs::read_to_string(checkout().join("qemu_patches.patch")).expect("the patch")
+}
+
+/// Files that the series changes or adds, and of them those that it adds.
+fn files() -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut all, mut new) = (BTreeSet::new(), BTreeSet::new());
+    let mut before = "";
+    for line in text().lines() {
+        if let Some(name) = line.strip_prefix("+++ b/") {
+            all.insert(name.to_string());
+            if before == "--- /dev/null" {
+                new.insert(name.to_string());
+            }
+        }
+        before = if line.starts_with("--- ") { "" } else { before };
+        if line == "--- /dev/null" {
+            before = "--- /dev/null";
+        }
+    }
+    (all, new)
+}
+
+/// The unpatched source, the patched tree and the build folder of the unpatched QEMU, all in the cache.
+struct Trees {
+    pristine: PathBuf,
+    patched: PathBuf,
+    build: PathBuf,
+}
+
+fn trees() -> Trees {
+    qemu("x86_64", "plain");
+    // A patched one, so that the patched tree is there and is that of today's patch.
+    qemu("x86_64", "empty");
+    let newest = fs::read_dir(cache().join("qemu"))
+        .expect("the cache has QEMUs")
+        .filter_map(|e| e.ok())
+        .map(|e| e.path())
+        .filter(|p| p.join("build-plain/compile_commands.json").exists() && p.join("tree/VERSION").exists())
+        .max_by_key(|p| p.join("build-plain/compile_commands.json").metadata().and_then(|m| m.modified()).ok())
+        .expect("a QEMU that is built both ways");
+    let pristine = cache().join("source").join(newest.file_name().expect("a name"));
+    Trees { pristine, patched: newest.join("tree"), build: newest.join("build-plain") }
+}
+
+#[test]
+fn it_applies_to_the_pristine_source_without_fuzz() {
+    let t = trees();
+    let f = within(
+        LIMIT,
+        Command::new("patch").args(["--dry-run", "-p1", "-F0", "-i"]).arg(checkout().join("qemu_patches.patch")).arg("-d").arg(&t.pristine),
+    )
+    .code(0);
+    assert!(!f.out().contains("fuzz") && !f.out().contains("FAILED"), "{}", f.out());
+}
+
+/// A folder with the files of the pristine source that the series changes.
+fn touched(into: &Path) {
+    let t = trees();
+    let (all, new) = files();
+    for name in all.difference(&new).map(|n| n.as_str()).chain(["VERSION"]) {
+        let to = into.join(name);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(t.pristine.join(name), to).unwrap();
+    }
+}
+
+#[test]
+fn it_is_a_series_for_git_am() {
+    let folder = scratch();
+    touched(folder.path());
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.current_dir(folder.path()).args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "core.autocrlf=false"]).args(args);
+        within(LIMIT, command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1")).code(0)
+    };
+    git(&["init", "-q"]);
+    git(&["add", "-A", "-f"]);
+    git(&["commit", "-qm", "base"]);
+    git(&["am", "-q", checkout().join("qemu_patches.patch").to_str().unwrap()]);
+    let log = git(&["log", "--format=%s%x09%b%x00", "HEAD", "--not", ":/^base"]).out();
+    let commits: Vec<&str> = log.split('\0').filter(|c| !c.trim().is_empty()).collect();
+    let mails = text().lines().filter(|l| l.starts_with("Subject: [PATCH")).count();
+    assert_eq!(commits.len(), mails);
+    assert!(mails > 1);
+    for c in commits {
+        let (subject, body) = c.trim().split_once('\t').unwrap();
+        assert!(subject.contains(": "), "a subject names its area: {subject}");
+        assert!(body.contains("Signed-off-by: "), "{subject}");
+        assert!(body.trim().lines().count() > 2, "it says why: {subject}");
+    }
+}
+
+#[test]
+fn it_follows_qemus_style() {
+    let t = trees();
+    let mut command = Command::new("perl");
+    command.current_dir(&t.pristine).args(["scripts/checkpatch.pl", "--no-color", "--terse"]).arg(checkout().join("qemu_patches.patch"));
+    let f = within(LIMIT, &mut command);
+    let errors: Vec<String> = f.out().lines().filter(|l| l.contains("ERROR:")).map(|l| l.to_string()).collect();
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+/// Every change of a file that exists is under `#ifdef CONFIG_INSTRUMENT`, or changes no object: the objects of all `.c` files that the series
+/// touches, directly or through what they include, have the same code as without it.
+///
+/// Both are compiled with the very command of the unpatched build, once with the paths of the patched tree put in. `__LINE__` is
+/// fixed, since assertions bake line numbers into code and the patch moves lines; nothing else is normalised.
+#[test]
+fn without_the_option_the_code_is_that_of_unpatched_qemu() {
+    let t = trees();
+    let commands: Vec<serde_json::Value> =
+        serde_json::from_str(&fs::read_to_string(t.build.join("compile_commands.json")).unwrap()).unwrap();
+    let (all, new) = files();
+    let mut wanted: BTreeSet<String> = all.difference(&new).filter(|n| n.ends_with(".c")).cloned().collect();
+    // Included files count through those that include them.
+    for include in all.iter().filter(|n| n.ends_with(".c.inc")) {
+        let name = include.rsplit('/').next().unwrap();
+        let folder = t.pristine.join(include).parent().unwrap().to_path_buf();
+        for entry in fs::read_dir(&folder).unwrap().filter_map(|e| e.ok()) {
+            let path = entry.path();
+            if path.extension().is_some_and(|e| e == "c") && fs::read_to_string(&path).is_ok_and(|c| c.contains(&format!("#include \"{name}\""))) {
+                wanted.insert(path.strip_prefix(&t.pristine).unwrap().to_str().unwrap().to_string());
+            }
+        }
+    }
+    // Headers reach everything; these files include them all between them. `tcg.c` and a target's translator stand for the rest.
+    wanted.extend(["tcg/tcg.c", "target/arm/tcg/translate-a64.c", "target/mips/tcg/translate.c"].map(String::from));
+
+    let folder = scratch();
+    let mut jobs: Vec<(String, [Command; 2])> = Vec::new();
+    for name in &wanted {
+        let entry = |target: &str| {
+            commands.iter().find(|c| {
+                c["file"].as_str().unwrap().ends_with(&format!("/{name}")) && c["output"].as_str().unwrap_or_default().contains(target)
+            })
+        };
+        // What only full-system emulation compiles is not in this build.
+        let Some(entry) = entry("qemu-x86_64-linux-user").or_else(|| entry("")) else {
+            assert!(["accel/tcg/cputlb.c"].contains(&name.as_str()), "{name} is not compiled");
+            continue;
+        };
+        let root = entry["file"].as_str().unwrap().strip_suffix(&format!("/{name}")).unwrap().to_string();
+        let command = entry["command"].as_str().unwrap();
+        assert!(command.contains(&root));
+        let object = |kind: &str| folder.path().join(format!("{}.{kind}.o", name.replace('/', "_")));
+        let shell = |kind: &str, source: &str| {
+            let mut sh = Command::new("sh");
+            let line = command.replace(&format!("{root}/"), &format!("{source}/")).replace(&format!("{root} "), &format!("{source} "));
+            sh.current_dir(&t.build).arg("-c").arg(format!(
+                "{line} -D__LINE__=0 -Wno-builtin-macro-redefined -MF /dev/null -o {}",
+                object(kind).display()
+            ));
+            sh
+        };
+        jobs.push((name.clone(), [shell("old", &root), shell("new", t.patched.to_str().unwrap())]));
+    }
+    assert!(jobs.len() >= 12, "{} files", jobs.len());
+
+    // Two at a time: there are two of each.
+    for (name, pair) in &mut jobs {
+        let [old, new] = pair;
+        let (mut a, mut b) = (old.spawn().unwrap(), new.spawn().unwrap());
+        assert!(a.wait().unwrap().success() && b.wait().unwrap().success(), "{name}");
+    }
+    for (name, _) in &jobs {
+        let code = |kind: &str| {
+            let object = folder.path().join(format!("{}.{kind}.o", name.replace('/', "_")));
+            let f = within(LIMIT, Command::new("objdump").arg("-d").arg(&object)).code(0);
+            // The first line names the file.
+            f.out().lines().filter(|l| !l.contains("file format")).map(|l| l.to_string()).collect::<Vec<_>>()
+        };
+        let (old, new) = (code("old"), code("new"));
+        assert!(old.len() > 20, "{name} has code");
+        let old: Vec<&str> = old.iter().map(|l| l.as_str()).collect();
+        println!("{name}: {} lines of disassembly", old.len());
+        same(&new, &old);
+    }
+}
+
+#[test]
+fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
+    let folder = scratch();
+    touched(folder.path());
+    fs::write(folder.path().join("VERSION"), "10.0.99\n").unwrap();
+    let file = folder.path().join("accel/tcg/translator.c");
+    let mangled = fs::read_to_string(&file).unwrap().replace("plugin_gen_tb_start", "plugin_gen_tb_begin");
+    fs::write(&file, mangled).unwrap();
+    let build = || {
+        within(
+            LIMIT,
+            Command::new(trapline()).args(["build", "--target", "x86_64", "--analyzer", "empty", "--qemu-src"]).arg(folder.path()),
+        )
+    };
+    // Twice: the first try leaves nothing that makes the second look different.
+    for _ in 0..2 {
+        let f = build();
+        assert_eq!(f.ended, Ended::Code(125), "{}", f.err());
+        for part in ["10.0.99", "accel/tcg/translator.c", "qemu_patches.patch"] {
+            assert!(f.err().contains(part), "'{part}' is not said: {}", f.err());
+        }
+    }
+    assert!(!folder.path().join("accel/tcg/instrument-gen.c").exists(), "the source is read, not changed");
+}
+
+/// The ops after optimisation, by block. Pointers of the process, and numbers of temporaries, say nothing.
+fn ops(binary: &Path, program: &Path) -> Vec<String> {
+    let folder = scratch();
+    let log = folder.path().join("log");
+    let mut command = Command::new("setarch");
+    command.arg("-R").arg(binary).args(["-d", "op_opt", "-D"]).arg(&log).arg(program);
+    within(LIMIT, &mut command);
+    let mut names: Vec<String> = Vec::new();
+    let mut lines = Vec::new();
+    for line in fs::read_to_string(&log).unwrap().lines() {
+        if line.starts_with("OP") {
+            names.clear();
+        }
+        // What dies and what is synced is about the numbers of temporaries; the op and its arguments are what is compared.
+        let line = line.split("  dead:").next().unwrap().split("  sync:").next().unwrap().trim_end();
+        let mut words = Vec::new();
+        for word in line.split([' ', ',']).filter(|w| !w.is_empty()) {
+            let temporary = ["tmp", "loc"].iter().any(|p| word.strip_prefix(p).is_some_and(|n| n.parse::<u32>().is_ok()));
+            let pointer = word.strip_prefix("$0x").is_some_and(|h| u64::from_str_radix(h, 16).is_ok_and(|v| (0x5500_0000_0000..1 << 47).contains(&v)));
+            words.push(if temporary {
+                let at = names.iter().position(|n| n == word).unwrap_or_else(|| {
+                    names.push(word.to_string());
+                    names.len() - 1
+                });
+                format!("t{at}")
+            } else if pointer {
+                "$pointer".into()
+            } else {
+                word.to_string()
+            });
+        }
+        lines.push(words.join(" "));
+    }
+    lines
+}
+
+#[test]
+fn empty_analyzer_generates_no_code() {
+    for name in ["x86_helper_accesses", "x86_branches", "x86_smc", "x86_gather"] {
+        let g = guest(name, Isa::X86_64);
+        let plain = ops(&qemu("x86_64", "plain"), &g.path);
+        let empty = ops(&qemu("x86_64", "empty"), &g.path);
+        assert!(plain.len() > 50);
+        same(&empty, &plain.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn two_analyzers_on_one_tree_do_not_disturb_each_other() {
+    let g = guest("loop", Isa::X86_64);
+    let (a, b) = (qemu("x86_64", "empty"), qemu("x86_64", "trace"));
+    assert_ne!(a, b);
+    for binary in [&a, &b] {
+        within(LIMIT, Command::new(binary).arg(&g.path)).code(7);
+    }
+    // Built again, both are there already: nothing is printed but the paths.
+    for (name, path) in [("empty", &a), ("trace", &b)] {
+        let f = within(LIMIT, Command::new(trapline()).args(["build", "--target", "x86_64", "--analyzer", name])).code(0);
+        assert_eq!((f.out().trim(), f.err()), (path.to_str().unwrap(), String::new()));
+    }
+}
