@@ -1,9 +1,7 @@
 //! Whatever stands in chunks and tables, reading them ends, and ends without a panic.
 
 use consumer::layout::{FLAG_ABORTED, FLAG_REEXEC, FLAG_SPLIT, info, kind};
-use consumer::testing::{
-    ChunkBuilder, TableBuilder, insn, load, part, store, stream, with_path,
-};
+use consumer::testing::{ChunkBuilder, TableBuilder, insn, load, part, store, stream, with_path};
 use consumer::{Chunk, Item, Sums, Table, Tally};
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -55,25 +55,16 @@ pub enum Error {
 impl Error {
     /// A failed system call; `what` completes "cannot …".
     pub fn io(what: impl Into<String>, source: io::Error) -> Error {
-        Error::Io {
-            what: what.into(),
-            source,
-        }
+        Error::Io { what: what.into(), source }
     }
     /// A block that makes no sense.
     #[cold]
     pub fn block(id: u32, what: impl Into<String>) -> Error {
-        Error::Block {
-            id,
-            what: what.into(),
-        }
+        Error::Block { id, what: what.into() }
     }
     /// A record that makes no sense; `word` is its offset in words.
     #[cold]
     pub fn record(word: usize, what: impl Into<String>) -> Error {
-        Error::Record {
-            offset: (word as u64).saturating_mul(8),
-            what: what.into(),
-        }
+        Error::Record { offset: (word as u64).saturating_mul(8), what: what.into() }
     }
 }

@@ -6,10 +6,7 @@ use std::time::Duration;
 /// Sleeps while `word` holds `expected`, at most `timeout`. Returns on any wake, signal or change: callers look again.
 #[cfg(not(loom))]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    let ts = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs() as libc::time_t,
-        tv_nsec: t.subsec_nanos() as _,
-    });
+    let ts = timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as libc::time_t, tv_nsec: t.subsec_nanos() as _ });
     let ts_ptr = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
     // SAFETY: the word lives for the call; a shared (not private) futex, since the peer is another process.
     unsafe {

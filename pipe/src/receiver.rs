@@ -12,9 +12,7 @@
 
 use crate::error::{Error, Result};
 use crate::futex;
-use crate::layout::{
-    Bell, MAX_CHUNKS, MAX_CONSUMERS, STREAM_HEADER, STREAM_MAGIC, StreamHeader, VERSION,
-};
+use crate::layout::{Bell, MAX_CHUNKS, MAX_CONSUMERS, STREAM_HEADER, STREAM_MAGIC, StreamHeader, VERSION};
 use crate::record::{Words, complete_part};
 use crate::ring;
 use crate::table::Table;
@@ -53,9 +51,7 @@ pub(crate) fn check_seal(fd: &OwnedFd, what: &str) -> Result<()> {
     // SAFETY: a plain system call on a descriptor that lives.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-        return Err(Error::Protocol(format!(
-            "the {what} that was handed over is not memory sealed against shrinking"
-        )));
+        return Err(Error::Protocol(format!("the {what} that was handed over is not memory sealed against shrinking")));
     }
     Ok(())
 }
@@ -101,31 +97,15 @@ impl StreamMemory {
         check_seal(&fd, "stream")?;
         let bad = |what: String| Error::Protocol(format!("the stream that was handed over {what}"));
         let file = File::from(fd);
-        let size = file
-            .metadata()
-            .map_err(|e| Error::io("look at a stream's memory", e))?
-            .size();
+        let size = file.metadata().map_err(|e| Error::io("look at a stream's memory", e))?.size();
         if size < STREAM_HEADER as u64 {
             return Err(bad(format!("has {size} bytes, fewer than its header")));
         }
         let len = usize::try_from(size).map_err(|_| bad(format!("has {size} bytes, too many")))?;
-        let map = MmapOptions::new()
-            .len(len)
-            .map_raw(&file)
-            .map_err(|e| Error::io("map a stream's memory", e))?;
-        let mut memory = StreamMemory {
-            map,
-            chunk_size: 0,
-            chunk_count: 0,
-            place,
-            lossy,
-        };
+        let map = MmapOptions::new().len(len).map_raw(&file).map_err(|e| Error::io("map a stream's memory", e))?;
+        let mut memory = StreamMemory { map, chunk_size: 0, chunk_count: 0, place, lossy };
         let magic = offset_of!(StreamHeader, magic);
-        if [memory.field(magic), memory.field(magic + 4)]
-            .map(u32::to_ne_bytes)
-            .concat()
-            != STREAM_MAGIC
-        {
+        if [memory.field(magic), memory.field(magic + 4)].map(u32::to_ne_bytes).concat() != STREAM_MAGIC {
             return Err(bad("does not start as one".into()));
         }
         let version = memory.field(offset_of!(StreamHeader, version));
@@ -144,9 +124,7 @@ impl StreamMemory {
         }
         let needed = STREAM_HEADER as u64 + u64::from(chunk_size) * u64::from(chunk_count);
         if size < needed {
-            return Err(bad(format!(
-                "has {size} bytes where its chunks need {needed}"
-            )));
+            return Err(bad(format!("has {size} bytes where its chunks need {needed}")));
         }
         memory.chunk_size = chunk_size as usize;
         memory.chunk_count = u64::from(chunk_count);
@@ -170,11 +148,7 @@ impl StreamMemory {
 
     fn line(&self) -> ring::Line<'_> {
         let line = &self.header().consumers[self.place];
-        ring::Line {
-            state: &line.state,
-            lossy: &line.lossy,
-            needed: &line.needed,
-        }
+        ring::Line { state: &line.state, lossy: &line.lossy, needed: &line.needed }
     }
 
     /// The words of the chunk at the index of `seq`.
@@ -184,10 +158,7 @@ impl StreamMemory {
         // SAFETY: `map` has checked that all chunks lie within the mapping, whose file cannot shrink; a chunk is aligned to
         // a page; AtomicU64 may be shared with another process.
         Words::new(unsafe {
-            std::slice::from_raw_parts(
-                self.map.as_ptr().add(at).cast::<AtomicU64>(),
-                self.chunk_size / 8,
-            )
+            std::slice::from_raw_parts(self.map.as_ptr().add(at).cast::<AtomicU64>(), self.chunk_size / 8)
         })
     }
 
@@ -195,9 +166,7 @@ impl StreamMemory {
         // The reads of the chunk's words come before this load of `open`. The writer stores `open` before
         // it touches the chunk.
         fence(Ordering::SeqCst);
-        self.lossy
-            && self.header().producer.open.load(Ordering::SeqCst)
-                >= seq.saturating_add(self.chunk_count)
+        self.lossy && self.header().producer.open.load(Ordering::SeqCst) >= seq.saturating_add(self.chunk_count)
     }
 }
 
@@ -230,12 +199,7 @@ pub struct Part {
 
 impl Part {
     /// A part of its own memory, as tests and recordings have it.
-    pub fn owned(
-        stream: Arc<StreamInfo>,
-        table: Arc<Table>,
-        chunk: u64,
-        words: Arc<[AtomicU64]>,
-    ) -> Part {
+    pub fn owned(stream: Arc<StreamInfo>, table: Arc<Table>, chunk: u64, words: Arc<[AtomicU64]>) -> Part {
         let to = words.len();
         Part {
             stream,
@@ -256,8 +220,7 @@ impl Part {
             Source::Shared(memory) => memory.words(self.chunk),
             Source::Owned(words) => Words::new(words),
         };
-        all.slice(self.from, self.to - self.from)
-            .unwrap_or(Words::new(&[]))
+        all.slice(self.from, self.to - self.from).unwrap_or(Words::new(&[]))
     }
 
     /// Where the records start in the chunk, in words.
@@ -277,32 +240,20 @@ impl Part {
     pub fn release(self) {
         if let (Source::Shared(memory), true) = (&self.source, self.last_of_chunk) {
             let header = memory.header();
-            ring::release(
-                memory.line(),
-                self.chunk + 1,
-                &header.room,
-                &header.room_wanted,
-            );
+            ring::release(memory.line(), self.chunk + 1, &header.room, &header.room_wanted);
         }
     }
 
     /// Counts a chunk that was overrun while it was read.
     pub fn count_lost(&self, chunks: u64) {
         if let Source::Shared(memory) = &self.source {
-            memory.header().consumers[memory.place]
-                .lost
-                .fetch_add(chunks, Ordering::Relaxed);
+            memory.header().consumers[memory.place].lost.fetch_add(chunks, Ordering::Relaxed);
         }
     }
 
     /// Puts an error into its place.
     pub fn locate(&self, source: Error) -> Error {
-        Error::In {
-            pid: self.stream.process.pid,
-            tid: self.stream.tid,
-            chunk: self.chunk,
-            source: Box::new(source),
-        }
+        Error::In { pid: self.stream.process.pid, tid: self.stream.tid, chunk: self.chunk, source: Box::new(source) }
     }
 }
 
@@ -337,20 +288,11 @@ struct Reader {
 }
 
 /// Do another core's plain stores become visible in order?
-const ORDERED_STORES: bool = cfg!(any(
-    target_arch = "x86_64",
-    target_arch = "x86",
-    target_arch = "s390x"
-));
+const ORDERED_STORES: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "s390x"));
 
 impl Reader {
     fn error(&self, source: Error) -> Error {
-        Error::In {
-            pid: self.info.process.pid,
-            tid: self.info.tid,
-            chunk: self.next,
-            source: Box::new(source),
-        }
+        Error::In { pid: self.info.process.pid, tid: self.info.tid, chunk: self.next, source: Box::new(source) }
     }
 
     fn part(&mut self, to: usize, order: u64, last_of_chunk: bool) -> Part {
@@ -391,9 +333,7 @@ impl Reader {
             let next = open - memory.chunk_count / 2;
             // What had been read of a chunk in part counts as lost: its rest is.
             self.lost += next - self.next;
-            header.consumers[memory.place]
-                .lost
-                .fetch_add(next - self.next, Ordering::Relaxed);
+            header.consumers[memory.place].lost.fetch_add(next - self.next, Ordering::Relaxed);
             (self.next, self.done, self.settled) = (next, 0, 0);
             ring::release(memory.line(), next, &header.room, &header.room_wanted);
         }
@@ -404,9 +344,7 @@ impl Reader {
                     self.over = true;
                     Ok(None)
                 }
-                false => Err(self.error(Error::Protocol(format!(
-                    "the writer went back to chunk {open}"
-                )))),
+                false => Err(self.error(Error::Protocol(format!("the writer went back to chunk {open}")))),
             };
         }
         let desc = &header.chunks[(self.next % memory.chunk_count) as usize];
@@ -431,9 +369,9 @@ impl Reader {
             if memory.overrun(self.next) {
                 return Ok(None);
             }
-            return Err(self.error(Error::Protocol(format!(
-                "it is complete, but its description has the number {seq}"
-            ))));
+            return Err(
+                self.error(Error::Protocol(format!("it is complete, but its description has the number {seq}")))
+            );
         }
         if ended {
             self.over = true;
@@ -456,11 +394,7 @@ impl Reader {
                 Err(_) if memory.overrun(self.next) => return Ok(None),
                 other => other.map_err(|e| self.error(e))?,
             };
-            let surely = if ORDERED_STORES || dead {
-                found
-            } else {
-                found.min(self.settled).max(published.min(found))
-            };
+            let surely = if ORDERED_STORES || dead { found } else { found.min(self.settled).max(published.min(found)) };
             self.settled = found;
             if surely > self.done {
                 let order = desc.order.load(Ordering::Relaxed);
@@ -507,10 +441,7 @@ struct Shared {
 
 impl Shared {
     fn tell(&self, news: News) {
-        self.news
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push_back(news);
+        self.news.lock().unwrap_or_else(|e| e.into_inner()).push_back(news);
         self.bell.ring();
     }
 }
@@ -559,8 +490,7 @@ impl Receiver {
     pub fn connect(path: &Path, name: &str, lossy: bool) -> Result<Receiver> {
         let failed = |e| Error::io(format!("connect to {}", path.display()), e);
         // SAFETY: a plain system call.
-        let fd =
-            unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
@@ -573,23 +503,14 @@ impl Receiver {
         if bytes.len() >= addr.sun_path.len() || bytes.contains(&0) {
             return Err(failed(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!(
-                    "a socket's path has at most {} bytes",
-                    addr.sun_path.len() - 1
-                ),
+                format!("a socket's path has at most {} bytes", addr.sun_path.len() - 1),
             )));
         }
         for (to, from) in addr.sun_path.iter_mut().zip(bytes) {
             *to = *from as libc::c_char;
         }
         // SAFETY: `addr` is a whole sockaddr_un.
-        let r = unsafe {
-            libc::connect(
-                fd,
-                (&raw const addr).cast(),
-                size_of_val(&addr) as libc::socklen_t,
-            )
-        };
+        let r = unsafe { libc::connect(fd, (&raw const addr).cast(), size_of_val(&addr) as libc::socklen_t) };
         if r < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
@@ -598,12 +519,8 @@ impl Receiver {
 
     /// The same on a connected `SOCK_SEQPACKET` socket.
     pub fn from_socket(socket: OwnedFd, name: &str, lossy: bool) -> Result<Receiver> {
-        let bell_fd =
-            wire::memfd(c"trapline-bell", 4096).map_err(|e| Error::io("make a doorbell", e))?;
-        let bell = MmapOptions::new()
-            .len(4096)
-            .map_raw(&bell_fd)
-            .map_err(|e| Error::io("map the doorbell", e))?;
+        let bell_fd = wire::memfd(c"trapline-bell", 4096).map_err(|e| Error::io("make a doorbell", e))?;
+        let bell = MmapOptions::new().len(4096).map_raw(&bell_fd).map_err(|e| Error::io("map the doorbell", e))?;
         let attach = Message::new(wire::ATTACH, u64::from(lossy), 0, name.as_bytes());
         wire::send(socket.as_raw_fd(), &attach, &[bell_fd.as_raw_fd()], 0)
             .map_err(|e| Error::io("attach to QEMU", e))?;
@@ -614,15 +531,10 @@ impl Receiver {
         }
         // SAFETY: new and ours.
         let stop = unsafe { OwnedFd::from_raw_fd(stop) };
-        let shared = Arc::new(Shared {
-            news: Mutex::default(),
-            bell: BellMemory(bell),
-        });
+        let shared = Arc::new(Shared { news: Mutex::default(), bell: BellMemory(bell) });
         let background = {
             let shared = shared.clone();
-            let stop = stop
-                .try_clone()
-                .map_err(|e| Error::io("copy a descriptor", e))?;
+            let stop = stop.try_clone().map_err(|e| Error::io("copy a descriptor", e))?;
             move || watch(&shared, socket, stop)
         };
         let thread = std::thread::Builder::new()
@@ -659,12 +571,7 @@ impl Receiver {
         // Before the look, so that what comes after it ends the next wait.
         self.rings = self.shared.bell.get().rings.load(Ordering::SeqCst);
         loop {
-            let news = self
-                .shared
-                .news
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .pop_front();
+            let news = self.shared.news.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
             match news {
                 Some(news) => self.hear(news)?,
                 None => break,
@@ -686,10 +593,7 @@ impl Receiver {
             }
         }
         if let Some(closed) = self.closed {
-            let alive = self
-                .processes
-                .iter()
-                .any(|p| !p.dead.load(Ordering::Acquire));
+            let alive = self.processes.iter().any(|p| !p.dead.load(Ordering::Acquire));
             if !alive || closed.elapsed() > LAST_BREATH {
                 if self.readers.is_empty() {
                     return Ok(Polled::End);
@@ -715,11 +619,7 @@ impl Receiver {
             }
             std::hint::spin_loop();
         }
-        let nap = if self.readers.is_empty() && self.closed.is_none() {
-            SLEEP
-        } else {
-            NAP
-        };
+        let nap = if self.readers.is_empty() && self.closed.is_none() { SLEEP } else { NAP };
         // SeqCst and the fence; pairs with `ring_bell`: either we see its ring, or it sees us asleep.
         bell.sleeping.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -745,12 +645,8 @@ impl Receiver {
             News::Message(message, fds) => match message.header.kind {
                 wire::PROCESS => self.process(message, fds),
                 wire::STREAM => self.stream(message, fds),
-                wire::REFUSED => Err(Error::Refused(
-                    String::from_utf8_lossy(&message.text).into_owned(),
-                )),
-                kind => Err(Error::Protocol(format!(
-                    "QEMU sent a message of the unknown kind {kind}"
-                ))),
+                wire::REFUSED => Err(Error::Refused(String::from_utf8_lossy(&message.text).into_owned())),
+                kind => Err(Error::Protocol(format!("QEMU sent a message of the unknown kind {kind}"))),
             },
         }
     }
@@ -759,16 +655,10 @@ impl Receiver {
         let header = message.header;
         let place = header.a as usize;
         if header.a >= MAX_CONSUMERS as u64 {
-            return Err(Error::Protocol(format!(
-                "process {} gave this consumer the place {}",
-                header.pid, header.a
-            )));
+            return Err(Error::Protocol(format!("process {} gave this consumer the place {}", header.pid, header.a)));
         }
         let Some(table) = fds.into_iter().next() else {
-            return Err(Error::Protocol(format!(
-                "process {} handed over no block table",
-                header.pid
-            )));
+            return Err(Error::Protocol(format!("process {} handed over no block table", header.pid)));
         };
         let table = self.table(table)?;
         let info = ProcessInfo {
@@ -777,20 +667,13 @@ impl Receiver {
             parent: header.b as u32,
             program: message.text,
         };
-        self.processes.push(Process {
-            info: Arc::new(info),
-            table,
-            place,
-            dead: Arc::new(AtomicBool::new(false)),
-        });
+        self.processes.push(Process { info: Arc::new(info), table, place, dead: Arc::new(AtomicBool::new(false)) });
         Ok(())
     }
 
     fn table(&mut self, fd: OwnedFd) -> Result<Arc<Table>> {
         let file = File::from(fd);
-        let meta = file
-            .metadata()
-            .map_err(|e| Error::io("look at the block table", e))?;
+        let meta = file.metadata().map_err(|e| Error::io("look at the block table", e))?;
         let key = (meta.dev(), meta.ino());
         if let Some((_, table)) = self.tables.iter().find(|(k, _)| *k == key) {
             return Ok(table.clone());
@@ -803,22 +686,11 @@ impl Receiver {
     fn stream(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<()> {
         let header = message.header;
         // The latest of this pid: a process that replaced its image announced itself again.
-        let Some(process) = self
-            .processes
-            .iter()
-            .rev()
-            .find(|p| p.info.pid == header.pid)
-        else {
-            return Err(Error::Protocol(format!(
-                "process {} handed over a stream before itself",
-                header.pid
-            )));
+        let Some(process) = self.processes.iter().rev().find(|p| p.info.pid == header.pid) else {
+            return Err(Error::Protocol(format!("process {} handed over a stream before itself", header.pid)));
         };
         let Some(fd) = fds.into_iter().next() else {
-            return Err(Error::Protocol(format!(
-                "process {} handed over a stream without its memory",
-                header.pid
-            )));
+            return Err(Error::Protocol(format!("process {} handed over a stream without its memory", header.pid)));
         };
         let memory = StreamMemory::map(fd, process.place, self.lossy)?;
         // Acquire; pairs with the SeqCst stores of `ring::attach` in the writer's process.

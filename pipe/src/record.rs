@@ -104,12 +104,7 @@ impl Record {
 ///
 /// The last record may still grow (a block's slots are being filled, accesses are being added to it), so that it waits until
 /// another follows it or the writer has published it.
-pub fn complete_part(
-    words: Words<'_>,
-    from: usize,
-    published: usize,
-    table: &Table,
-) -> Result<usize> {
+pub fn complete_part(words: Words<'_>, from: usize, published: usize, table: &Table) -> Result<usize> {
     let mut safe = from;
     let mut at = from;
     let mut after_cont = false;

@@ -27,9 +27,7 @@ pub struct Line<'a> {
 /// The lowest chunk that an active lossless consumer needs; `u64::MAX` if there is none.
 pub fn lowest_needed<'a>(lines: impl Iterator<Item = Line<'a>>) -> u64 {
     lines
-        .filter(|l| {
-            l.state.load(Ordering::SeqCst) == consumer_state::ACTIVE && l.lossy.load(Ordering::Relaxed) == 0
-        })
+        .filter(|l| l.state.load(Ordering::SeqCst) == consumer_state::ACTIVE && l.lossy.load(Ordering::Relaxed) == 0)
         // Acquire pairs with the Release in `release`: what the consumer read of the chunk happened before.
         .map(|l| l.needed.load(Ordering::Acquire))
         .min()
@@ -88,13 +86,7 @@ pub fn wake_writer(room: &AtomicU32, room_wanted: &AtomicU32) {
 }
 
 /// Makes a place active while the writer may be running. Returns the first chunk that the consumer gets.
-pub fn attach(
-    line: Line<'_>,
-    lossy: bool,
-    open: &AtomicU64,
-    room: &AtomicU32,
-    room_wanted: &AtomicU32,
-) -> u64 {
+pub fn attach(line: Line<'_>, lossy: bool, open: &AtomicU64, room: &AtomicU32, room_wanted: &AtomicU32) -> u64 {
     line.lossy.store(u32::from(lossy), Ordering::Relaxed);
     line.needed.store(open.load(Ordering::SeqCst), Ordering::SeqCst);
     line.state.store(consumer_state::ACTIVE, Ordering::SeqCst);
