@@ -1,12 +1,6 @@
 //! The shared header as bindgen reads it, and the checks that both sides mean the same.
 
-#![allow(
-    non_camel_case_types,
-    non_upper_case_globals,
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(non_camel_case_types, non_upper_case_globals, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 
 include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
 
@@ -18,6 +12,11 @@ pub static trapline_abi_version_1: u32 = TRAPLINE_ABI;
 const _: () = {
     assert!(TRAPLINE_ABI == 1);
     assert!(size_of::<TraplineVcpu>() == 48);
+    assert!(size_of::<TraplineInsn>() == 32);
+    assert!(size_of::<TraplineAccess>() == 16);
+    assert!(size_of::<TraplinePoint>() == 8);
+    assert!(size_of::<TraplineBlockInsn>() == 16);
+    assert!(size_of::<TraplineBlockAccess>() == 8);
     assert!(TRAPLINE_CHUNK_SLACK as usize == pipe::layout::CHUNK_SLACK);
     assert!(TRAPLINE_MODE_ALT == pipe::layout::BLOCK_ALT_MODE);
     assert!(TRAPLINE_MODE_CODE16 == pipe::layout::BLOCK_CODE16);

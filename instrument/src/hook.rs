@@ -28,21 +28,15 @@ pub(crate) fn install_panic_message(analyzer: &'static str) {
             .map(|s| s.to_string())
             .or_else(|| info.payload().downcast_ref::<String>().cloned())
             .unwrap_or_default();
-        let place = info
-            .location()
-            .map_or(String::new(), |l| format!(" ({}:{})", l.file(), l.line()));
+        let place = info.location().map_or(String::new(), |l| format!(" ({}:{})", l.file(), l.line()));
         match RUNNING.get() {
             Some((hook, Some(pc))) => {
-                eprintln!(
-                    "trapline: analyzer `{analyzer}` panicked in `{hook}` at guest pc {pc:#x}: {what}{place}"
-                )
+                eprintln!("trapline: analyzer `{analyzer}` panicked in `{hook}` at guest pc {pc:#x}: {what}{place}")
             }
             Some((hook, None)) => {
                 eprintln!("trapline: analyzer `{analyzer}` panicked in `{hook}`: {what}{place}")
             }
-            None => eprintln!(
-                "trapline: internal error in the runtime of analyzer `{analyzer}`: {what}{place}"
-            ),
+            None => eprintln!("trapline: internal error in the runtime of analyzer `{analyzer}`: {what}{place}"),
         }
         // SAFETY: ends the process without running QEMU's or the guest's handlers.
         unsafe { libc::_exit(125) }
@@ -71,9 +65,7 @@ fn analyzer<A: Analyzer>() -> &'static A {
 pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (insn, point) = unsafe { (&*insn.cast::<Insn>(), &mut *point.cast::<FetchPoint>()) };
-    running("fetch", Some(insn.pc()), || {
-        analyzer::<A>().fetch(insn, point)
-    });
+    running("fetch", Some(insn.pc()), || analyzer::<A>().fetch(insn, point));
 }
 
 /// The memory point.
@@ -83,7 +75,5 @@ pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi
 pub unsafe fn mem<A: Analyzer>(access: *const ffi::TraplineAccess, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (access, point) = unsafe { (&*access.cast::<Access>(), &mut *point.cast::<MemPoint>()) };
-    running("mem", Some(access.insn().pc()), || {
-        analyzer::<A>().mem(access, point)
-    });
+    running("mem", Some(access.insn().pc()), || analyzer::<A>().mem(access, point));
 }

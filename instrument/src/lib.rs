@@ -24,6 +24,7 @@ pub mod ffi;
 mod guest_fds;
 #[doc(hidden)]
 pub mod hook;
+mod maps;
 mod options;
 mod point;
 mod runtime;

@@ -39,12 +39,11 @@ pub(crate) fn split(options: &str) -> Vec<String> {
     parts
 }
 
-const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, opt.KEY=VALUE";
+const KEYS: &str =
+    "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, opt.KEY=VALUE";
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value
-        .parse()
-        .map_err(|_| format!("-trapline {key}={value}: a number is expected"))
+    value.parse().map_err(|_| format!("-trapline {key}={value}: a number is expected"))
 }
 
 fn on_off(key: &str, value: &str) -> Result<bool, String> {
@@ -57,16 +56,10 @@ fn on_off(key: &str, value: &str) -> Result<bool, String> {
 
 impl Options {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut o = Options {
-            start: true,
-            follow_exec: true,
-            ..Options::default()
-        };
+        let mut o = Options { start: true, follow_exec: true, ..Options::default() };
         for part in split(text) {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(format!(
-                    "-trapline {part}: key=value is expected; the keys are {KEYS}"
-                ));
+                return Err(format!("-trapline {part}: key=value is expected; the keys are {KEYS}"));
             };
             match key {
                 "socket" => o.socket = Some(value.to_string()),
@@ -85,10 +78,7 @@ impl Options {
                 "chunks" => {
                     let n: u32 = number(key, value)?;
                     if !(2..=pipe::layout::MAX_CHUNKS as u32).contains(&n) {
-                        return Err(format!(
-                            "-trapline chunks={n}: 2 to {} is expected",
-                            pipe::layout::MAX_CHUNKS
-                        ));
+                        return Err(format!("-trapline chunks={n}: 2 to {} is expected", pipe::layout::MAX_CHUNKS));
                     }
                     o.chunks = Some(n);
                 }
@@ -109,9 +99,7 @@ impl Options {
     /// As text again, without what holds for this process image only.
     pub fn to_text(&self) -> String {
         let mut parts = Vec::new();
-        let mut add = |k: &str, v: &dyn Display| {
-            parts.push(format!("{k}={}", v.to_string().replace(',', ",,")))
-        };
+        let mut add = |k: &str, v: &dyn Display| parts.push(format!("{k}={}", v.to_string().replace(',', ",,")));
         if let Some(s) = &self.socket {
             add("socket", s);
         }
@@ -207,9 +195,7 @@ impl Qemu {
         let text = self.options.get(key)?;
         let value = T::from_option(text);
         if value.is_none() {
-            self.errors
-                .borrow_mut()
-                .push(format!("option {key}={text}: {} is expected", T::EXPECTED));
+            self.errors.borrow_mut().push(format!("option {key}={text}: {} is expected", T::EXPECTED));
         }
         value
     }
@@ -225,10 +211,7 @@ impl Qemu {
         Some(if known.is_empty() {
             format!("analyzer `{analyzer}`: no option `{unknown}`; it has none")
         } else {
-            format!(
-                "analyzer `{analyzer}`: no option `{unknown}`; it knows {}",
-                known.join(", ")
-            )
+            format!("analyzer `{analyzer}`: no option `{unknown}`; it knows {}", known.join(", "))
         })
     }
 }
@@ -248,11 +231,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_with_the_known_ones() {
-        assert!(
-            Options::parse("sokcet=/x")
-                .unwrap_err()
-                .contains("socket=PATH")
-        );
+        assert!(Options::parse("sokcet=/x").unwrap_err().contains("socket=PATH"));
         let q = Qemu {
             target: "x86_64".into(),
             options: [("txet".to_string(), "1".to_string())].into(),
@@ -260,11 +239,7 @@ mod tests {
             errors: RefCell::default(),
         };
         assert_eq!(q.option::<u64>("text"), None);
-        assert!(
-            q.problem("a")
-                .unwrap()
-                .contains("no option `txet`; it knows text")
-        );
+        assert!(q.problem("a").unwrap().contains("no option `txet`; it knows text"));
     }
 
     #[test]

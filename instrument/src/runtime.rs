@@ -4,7 +4,7 @@
 //! so each stream has a lock that only that end contends for. Nothing here unwinds.
 
 use crate::ffi::*;
-use crate::{Qemu, hook, options::Options, server};
+use crate::{Qemu, hook, maps::Maps, options::Options, server};
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 unsafe extern "Rust" {
     static TRAPLINE_ANALYZER_NAME: &'static str;
@@ -29,6 +30,9 @@ struct Runtime {
     /// By block id: which of its `once` points have been passed.
     once: Mutex<HashMap<u32, Box<[u8; 2 * MAX_INSNS]>>>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    maps: Mutex<Maps>,
+    /// A forked child's first stream begins with the mappings that it inherited.
+    inherited: AtomicBool,
 }
 
 const MAX_INSNS: usize = 512;
@@ -37,6 +41,8 @@ struct Stream {
     writer: Mutex<Writer>,
     /// The vCPU's state in QEMU. Written by emitted code of its thread.
     vcpu: *mut TraplineVcpu,
+    /// A consumer has attached that has not seen the mappings: they come at the next slow path.
+    announce: AtomicBool,
 }
 
 // SAFETY: `vcpu` is only used under `writer`'s lock, by the vCPU's thread or when that thread is out of emitted code.
@@ -46,8 +52,17 @@ unsafe impl Sync for Stream {}
 
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
+/// Everything that another thread might hold while this one forks. Dropped in this order.
+struct ForkLock {
+    server: server::ForkLock,
+    _once: MutexGuard<'static, HashMap<u32, Box<[u8; 2 * MAX_INSNS]>>>,
+    _maps: MutexGuard<'static, Maps>,
+    streams: MutexGuard<'static, Vec<Arc<Stream>>>,
+    _table: RwLockWriteGuard<'static, TableWriter>,
+}
+
 thread_local! {
-    static FORK: RefCell<Option<server::ForkLock>> = const { RefCell::new(None) };
+    static FORK: RefCell<Option<ForkLock>> = const { RefCell::new(None) };
 }
 
 fn runtime() -> &'static Runtime {
@@ -69,11 +84,7 @@ impl Runtime {
 
 fn name() -> &'static str {
     // SAFETY: `#[analyzer]` defines it in the crate that is linked with this one.
-    unsafe {
-        TRAPLINE_ANALYZER_NAME
-            .strip_prefix("trapline-analyzer-")
-            .unwrap_or(TRAPLINE_ANALYZER_NAME)
-    }
+    unsafe { TRAPLINE_ANALYZER_NAME.strip_prefix("trapline-analyzer-").unwrap_or(TRAPLINE_ANALYZER_NAME) }
 }
 
 /// # Safety
@@ -96,11 +107,7 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     let (host, options, target, version, program) = unsafe {
         let host = &mut *host;
         let string = |t: *const c_char| String::from_utf8_lossy(text(t)).into_owned();
-        let (target, version, program) = (
-            string(host.target),
-            string(host.qemu_version),
-            text(host.program),
-        );
+        let (target, version, program) = (string(host.target), string(host.qemu_version), text(host.program));
         (host, string(options), target, version, program)
     };
     hook::install_panic_message(name());
@@ -144,20 +151,16 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
         table: RwLock::new(table),
         once: Mutex::default(),
         streams: Mutex::default(),
+        maps: Mutex::default(),
+        inherited: AtomicBool::new(false),
     });
     if made.is_err() {
         fatal("internal error: set up twice");
     }
     match inherit {
-        Some(text) => {
-            server::inherit(&text, socket.as_deref(), fd, program).unwrap_or_else(|e| fatal(&e))
-        }
-        None => server::start(socket.as_deref(), fd, program).unwrap_or_else(|e| {
-            fatal(&format!(
-                "-trapline socket={}: {e}",
-                socket.as_deref().unwrap_or_default()
-            ))
-        }),
+        Some(text) => server::inherit(&text, socket.as_deref(), fd, program).unwrap_or_else(|e| fatal(&e)),
+        None => server::start(socket.as_deref(), fd, program)
+            .unwrap_or_else(|e| fatal(&format!("-trapline socket={}: {e}", socket.as_deref().unwrap_or_default()))),
     }
     server::wait_for(wait);
 }
@@ -188,34 +191,26 @@ unsafe fn begin(vcpu: *mut TraplineVcpu) {
     // SAFETY: by contract.
     let v = unsafe { &mut *vcpu };
     let memory = StreamMemory::create(rt.shape, tid(), v.index).unwrap_or_else(|e| {
-        fatal(&format!("no memory for a stream ({} KiB): {e}; is there a limit on the process (ulimit -v, -n)?", rt.shape.chunk_size >> 10))
+        fatal(&format!(
+            "no memory for a stream ({} KiB): {e}; is there a limit on the process (ulimit -v, -n)?",
+            rt.shape.chunk_size >> 10
+        ))
     });
     let memory = Arc::new(memory);
     // SAFETY: plain system calls.
     let parent = unsafe { libc::getppid() } as u64;
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos() as u64);
-    let start = [
-        u64::from(std::process::id()),
-        u64::from(tid()),
-        parent,
-        u64::from(v.index),
-        now,
-    ];
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let start = [u64::from(std::process::id()), u64::from(tid()), parent, u64::from(v.index), now];
     let writer = rt.with_table(|table| {
-        let mut c = Cursor {
-            cursor: &mut v.cursor,
-            limit: &mut v.limit,
-        };
+        let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
         let mut w = Writer::new(memory.clone(), Box::new(server::notify), &mut c, table);
         w.event(&mut c, kind::START, &start, table);
+        if rt.inherited.swap(false, Ordering::Relaxed) {
+            tell_maps(&mut w, &mut c, table);
+        }
         w
     });
-    let stream = Arc::new(Stream {
-        writer: Mutex::new(writer),
-        vcpu,
-    });
+    let stream = Arc::new(Stream { writer: Mutex::new(writer), vcpu, announce: AtomicBool::new(false) });
     v.stream = Arc::as_ptr(&stream).cast_mut().cast();
     locked(&rt.streams).push(stream);
     // From here on consumers see it.
@@ -224,19 +219,13 @@ unsafe fn begin(vcpu: *mut TraplineVcpu) {
 
 /// # Safety
 /// As [`stream`].
-unsafe fn with(
-    vcpu: *mut TraplineVcpu,
-    f: impl FnOnce(&mut Writer, &mut Cursor<'_>, &TableWriter),
-) {
+unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &mut Cursor<'_>, &TableWriter)) {
     // SAFETY: by contract.
     unsafe {
         let s = stream(vcpu);
         let mut w = locked(&s.writer);
         let v = &mut *vcpu;
-        let mut c = Cursor {
-            cursor: &mut v.cursor,
-            limit: &mut v.limit,
-        };
+        let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
         runtime().with_table(|t| f(&mut w, &mut c, t));
     }
 }
@@ -249,7 +238,7 @@ unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
 }
 
 /// Appends a text to an event's payload: its length in bytes, then the bytes, padded with 0.
-fn with_text(payload: &[u64], text: &[u8]) -> Vec<u64> {
+pub(crate) fn with_text(payload: &[u64], text: &[u8]) -> Vec<u64> {
     let mut words = payload.to_vec();
     words.push(text.len() as u64);
     for part in text.chunks(8) {
@@ -261,11 +250,7 @@ fn with_text(payload: &[u64], text: &[u8]) -> Vec<u64> {
 }
 
 fn context(word: u64) -> Context {
-    Context {
-        block: (word >> 32) as u32,
-        insn: (word >> 16) as u16,
-        done: (word >> 8) as u8,
-    }
+    Context { block: (word >> 32) as u32, insn: (word >> 16) as u16, done: (word >> 8) as u8 }
 }
 
 /// See the header.
@@ -283,10 +268,7 @@ pub unsafe extern "C" fn trapline_block(block: *const TraplineBlock) -> u32 {
             if b.n_accesses == 0 {
                 &[]
             } else {
-                std::slice::from_raw_parts(
-                    b.accesses.cast::<layout::AccessEntry>(),
-                    b.n_accesses as usize,
-                )
+                std::slice::from_raw_parts(b.accesses.cast::<layout::AccessEntry>(), b.n_accesses as usize)
             },
             std::slice::from_raw_parts(b.code, b.code_length as usize),
         )
@@ -301,28 +283,14 @@ pub unsafe extern "C" fn trapline_block(block: *const TraplineBlock) -> u32 {
         entries.push(InsnEntry {
             pc_off: insn.pc.wrapping_sub(b.pc) as i32,
             len: insn.length as u8,
-            flags: flag(TRAPLINE_WANT_TRACE, layout::INSN_TRACED)
-                | flag(TRAPLINE_WANT_ONCE, layout::INSN_ONCE),
+            flags: flag(TRAPLINE_WANT_TRACE, layout::INSN_TRACED) | flag(TRAPLINE_WANT_ONCE, layout::INSN_ONCE),
             first_access: first as u16,
         });
     }
-    let new = NewBlock {
-        flags: b.flags,
-        pc: b.pc,
-        slot_words: b.slot_words,
-        insns: &entries,
-        accesses,
-        code,
-    };
-    let mut table = runtime()
-        .table
-        .write()
-        .unwrap_or_else(PoisonError::into_inner);
+    let new = NewBlock { flags: b.flags, pc: b.pc, slot_words: b.slot_words, insns: &entries, accesses, code };
+    let mut table = runtime().table.write().unwrap_or_else(PoisonError::into_inner);
     table.define(&new).unwrap_or_else(|e| {
-        fatal(&format!(
-            "the block at pc {:#x} cannot be described: {e}; trace a part of the program only",
-            b.pc
-        ))
+        fatal(&format!("the block at pc {:#x} cannot be described: {e}; trace a part of the program only", b.pc))
     })
 }
 
@@ -333,7 +301,33 @@ pub unsafe extern "C" fn trapline_block(block: *const TraplineBlock) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_refill(vcpu: *mut TraplineVcpu, bytes: u32) {
     // SAFETY: by contract.
-    unsafe { with(vcpu, |w, c, t| w.refill(c, bytes as usize, t)) }
+    unsafe {
+        // Between blocks: the place for what a late consumer has missed.
+        let announce = stream(vcpu).announce.swap(false, Ordering::Acquire);
+        with(vcpu, |w, c, t| {
+            if announce {
+                tell_maps(w, c, t);
+            }
+            w.refill(c, bytes as usize, t)
+        })
+    }
+}
+
+fn tell_maps(w: &mut Writer, c: &mut Cursor<'_>, t: &TableWriter) {
+    for (kind, payload) in locked(&runtime().maps).events() {
+        w.event(c, kind, &payload, t);
+    }
+}
+
+/// A consumer has attached while the guest runs: one of the vCPUs tells it of the mappings.
+pub(crate) fn late_consumer() {
+    let Some(rt) = RUNTIME.get() else { return };
+    if let Some(s) = locked(&rt.streams).first() {
+        s.announce.store(true, Ordering::Release);
+        // SAFETY: the vCPU's state lives while its stream is listed; closing the limit at any time only sends the next
+        // block's start to the slow path. If the vCPU opens it at the same time, the next slow path will do.
+        unsafe { AtomicPtr::from_ptr(&raw mut (*s.vcpu).limit).store(std::ptr::null_mut(), Ordering::Relaxed) };
+    }
 }
 
 /// See the header.
@@ -352,26 +346,16 @@ pub unsafe extern "C" fn trapline_access(
 ) {
     let info = u64::from(size) | u64::from(flags) << 32;
     // 32-bit guests: QEMU's helpers may pass addresses with garbage above.
-    let addr = if runtime().host_word == 4 {
-        addr & 0xffff_ffff
-    } else {
-        addr
-    };
+    let addr = if runtime().host_word == 4 { addr & 0xffff_ffff } else { addr };
     // SAFETY: by contract.
-    unsafe {
-        with(vcpu, |w, c, t| {
-            w.access(c, context(context_word), info, addr, (low, high), t)
-        })
-    }
+    unsafe { with(vcpu, |w, c, t| w.access(c, context(context_word), info, addr, (low, high), t)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn trapline_once_flag(block: u32, index: u32) -> *mut u8 {
     let mut once = locked(&runtime().once);
-    let flags = once
-        .entry(block)
-        .or_insert_with(|| Box::new([0; 2 * MAX_INSNS]));
+    let flags = once.entry(block).or_insert_with(|| Box::new([0; 2 * MAX_INSNS]));
     &raw mut flags[index as usize]
 }
 
@@ -380,27 +364,13 @@ pub extern "C" fn trapline_once_flag(block: u32, index: u32) -> *mut u8 {
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_once(
-    vcpu: *mut TraplineVcpu,
-    block: u32,
-    insn: u32,
-    count: u32,
-    traced: bool,
-) {
+pub unsafe extern "C" fn trapline_once(vcpu: *mut TraplineVcpu, block: u32, insn: u32, count: u32, traced: bool) {
     // SAFETY: the flag lives as long as the runtime.
     unsafe { trapline_once_flag(block, insn).write(1) };
     let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
-    let context = traced.then_some(Context {
-        block,
-        insn: insn as u16,
-        done: 0,
-    });
+    let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
     // SAFETY: by contract.
-    unsafe {
-        with(vcpu, |w, c, t| {
-            w.record_in_block(c, context, kind::ONCE, &[word], t)
-        })
-    }
+    unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::ONCE, &[word], t)) }
 }
 
 /// See the header.
@@ -440,12 +410,7 @@ pub unsafe extern "C" fn trapline_resume_pc(vcpu: *mut TraplineVcpu, pc: u64) {
 /// # Safety
 /// As [`stream`]; `args` are eight words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_syscall(
-    vcpu: *mut TraplineVcpu,
-    pc: u64,
-    number: i64,
-    args: *const u64,
-) {
+pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, number: i64, args: *const u64) {
     let mut payload = [0; 10];
     payload[0] = pc;
     payload[1] = number as u64;
@@ -474,12 +439,7 @@ pub unsafe extern "C" fn trapline_syscall_ret(vcpu: *mut TraplineVcpu, number: i
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_signal(
-    vcpu: *mut TraplineVcpu,
-    number: c_int,
-    from: u64,
-    to: u64,
-) {
+pub unsafe extern "C" fn trapline_signal(vcpu: *mut TraplineVcpu, number: c_int, from: u64, to: u64) {
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::SIGNAL, &[number as u64, from, to]) }
 }
@@ -498,20 +458,13 @@ pub unsafe extern "C" fn trapline_mmap(
     offset: u64,
     fd: c_int,
 ) {
-    let path = if fd < 0 {
-        None
-    } else {
-        std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
-    };
+    let path = if fd < 0 { None } else { std::fs::read_link(format!("/proc/self/fd/{fd}")).ok() };
     let path = path.as_ref().map_or(&b""[..], |p| p.as_os_str().as_bytes());
+    let rt = runtime();
+    locked(&rt.maps).map(addr, length, prot as u64, flags as u64, offset, path);
+    let payload = with_text(&[addr, length, prot as u64, flags as u64, offset], path);
     // SAFETY: by contract.
-    unsafe {
-        event(
-            vcpu,
-            kind::MMAP,
-            &with_text(&[addr, length, prot as u64, flags as u64, offset], path),
-        );
-    }
+    unsafe { event(vcpu, kind::MMAP, &payload) }
 }
 
 /// See the header.
@@ -520,6 +473,7 @@ pub unsafe extern "C" fn trapline_mmap(
 /// As [`stream`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_munmap(vcpu: *mut TraplineVcpu, addr: u64, length: u64) {
+    locked(&runtime().maps).unmap(addr, length);
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::MUNMAP, &[addr, length]) }
 }
@@ -529,12 +483,8 @@ pub unsafe extern "C" fn trapline_munmap(vcpu: *mut TraplineVcpu, addr: u64, len
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_mprotect(
-    vcpu: *mut TraplineVcpu,
-    addr: u64,
-    length: u64,
-    prot: c_int,
-) {
+pub unsafe extern "C" fn trapline_mprotect(vcpu: *mut TraplineVcpu, addr: u64, length: u64, prot: c_int) {
+    locked(&runtime().maps).protect(addr, length, prot as u64);
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::MPROTECT, &[addr, length, prot as u64]) }
 }
@@ -544,31 +494,19 @@ pub unsafe extern "C" fn trapline_mprotect(
 /// # Safety
 /// As [`stream`]; `path` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_image(
-    vcpu: *mut TraplineVcpu,
-    entry: u64,
-    bias: u64,
-    brk: u64,
-    path: *const c_char,
-) {
+pub unsafe extern "C" fn trapline_image(vcpu: *mut TraplineVcpu, entry: u64, bias: u64, brk: u64, path: *const c_char) {
     // SAFETY: by contract.
-    unsafe {
-        event(
-            vcpu,
-            kind::IMAGE,
-            &with_text(&[entry, bias, brk], text(path)),
-        )
-    }
+    let payload = with_text(&[entry, bias, brk], unsafe { text(path) });
+    locked(&runtime().maps).image(&payload);
+    // SAFETY: by contract.
+    unsafe { event(vcpu, kind::IMAGE, &payload) }
 }
 
 fn end(s: &Stream, reason: u64, code: i64) {
     let mut w = locked(&s.writer);
     // SAFETY: the vCPU is out of emitted code; see the module's rules.
     let v = unsafe { &mut *s.vcpu };
-    let mut c = Cursor {
-        cursor: &mut v.cursor,
-        limit: &mut v.limit,
-    };
+    let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
     runtime().with_table(|t| w.end(&mut c, reason, code as u64, t));
 }
 
@@ -585,10 +523,7 @@ pub unsafe extern "C" fn trapline_vcpu_exit(vcpu: *mut TraplineVcpu, code: c_int
     }
     let at = v.stream.cast::<Stream>().cast_const();
     let mut streams = locked(&runtime().streams);
-    if let Some(i) = streams
-        .iter()
-        .position(|s| std::ptr::eq(Arc::as_ptr(s), at))
-    {
+    if let Some(i) = streams.iter().position(|s| std::ptr::eq(Arc::as_ptr(s), at)) {
         let s = streams.swap_remove(i);
         drop(streams);
         end(&s, layout::end::THREAD, i64::from(code));
@@ -611,19 +546,11 @@ fn forget(v: &mut TraplineVcpu) {
 /// # Safety
 /// As [`stream`]; no vCPU runs emitted code.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_process_exit(
-    vcpu: *mut TraplineVcpu,
-    reason: c_int,
-    code: c_int,
-) {
+pub unsafe extern "C" fn trapline_process_exit(vcpu: *mut TraplineVcpu, reason: c_int, code: c_int) {
     // SAFETY: by contract: the stream of the one who ends the process exists from here on.
     let own: *const Stream = unsafe { stream(vcpu) };
     for s in locked(&runtime().streams).iter() {
-        let code = if std::ptr::eq(Arc::as_ptr(s), own) || reason as u32 == TRAPLINE_END_EXIT {
-            code
-        } else {
-            0
-        };
+        let code = if std::ptr::eq(Arc::as_ptr(s), own) || reason as u32 == TRAPLINE_END_EXIT { code } else { 0 };
         end(s, reason as u64, i64::from(code));
     }
     server::stop();
@@ -635,8 +562,14 @@ pub unsafe extern "C" fn trapline_process_exit(
 /// As [`stream`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_fork_prepare(_vcpu: *mut TraplineVcpu) {
-    let lock = server::fork_prepare();
-    FORK.set(Some(lock));
+    let rt = runtime();
+    FORK.set(Some(ForkLock {
+        _table: rt.table.write().unwrap_or_else(PoisonError::into_inner),
+        streams: locked(&rt.streams),
+        _maps: locked(&rt.maps),
+        _once: locked(&rt.once),
+        server: server::fork_prepare(),
+    }));
 }
 
 /// See the header.
@@ -645,9 +578,9 @@ pub unsafe extern "C" fn trapline_fork_prepare(_vcpu: *mut TraplineVcpu) {
 /// As [`stream`]; after [`trapline_fork_prepare`] on the same thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_fork_done(vcpu: *mut TraplineVcpu, pid: c_int) {
-    let Some(lock) = FORK.take() else { return };
+    let Some(mut lock) = FORK.take() else { return };
     if pid != 0 {
-        lock.parent();
+        drop(lock);
         if pid > 0 {
             // SAFETY: by contract.
             unsafe { event(vcpu, kind::FORK, &[pid as u64]) };
@@ -655,15 +588,15 @@ pub unsafe extern "C" fn trapline_fork_done(vcpu: *mut TraplineVcpu, pid: c_int)
         return;
     }
     // The parent's streams are its own: forget them without touching their memory. Their writers' state is a copy.
-    let old = std::mem::take(&mut *locked(&runtime().streams));
-    for s in &old {
+    for s in lock.streams.drain(..) {
         // SAFETY: vCPU states are never freed while their stream is listed; in the child no other thread exists.
         let v = unsafe { &mut *s.vcpu };
         forget(v);
     }
+    runtime().inherited.store(true, Ordering::Relaxed);
+    let ForkLock { server, .. } = lock;
     // SAFETY: plain system call.
-    lock.child(unsafe { libc::getppid() } as u32);
-    drop(old);
+    server.child(unsafe { libc::getppid() } as u32);
 }
 
 /// The first bytes of a file.
@@ -711,11 +644,7 @@ fn elf_identity(head: &[u8]) -> Option<(u8, u8, u16)> {
         return None;
     }
     let machine = [head[18], head[19]];
-    let machine = if head[5] == 2 {
-        u16::from_be_bytes(machine)
-    } else {
-        u16::from_le_bytes(machine)
-    };
+    let machine = if head[5] == 2 { u16::from_be_bytes(machine) } else { u16::from_le_bytes(machine) };
     Some((head[4], head[5], machine))
 }
 
@@ -800,17 +729,11 @@ pub unsafe extern "C" fn trapline_exec_failed(vcpu: *mut TraplineVcpu, args: *mu
             drop(CString::from_raw(*args.add(n)));
             n += 1;
         }
-        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(
-            args,
-            n + 1,
-        )));
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(args, n + 1)));
         let v = &mut *vcpu;
         let at = v.stream.cast::<Stream>().cast_const();
         let mut streams = locked(&runtime().streams);
-        if let Some(i) = streams
-            .iter()
-            .position(|s| std::ptr::eq(Arc::as_ptr(s), at))
-        {
+        if let Some(i) = streams.iter().position(|s| std::ptr::eq(Arc::as_ptr(s), at)) {
             let s = streams.swap_remove(i);
             server::remove(locked(&s.writer).memory());
         }

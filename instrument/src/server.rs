@@ -45,10 +45,7 @@ struct Server {
     changed: Condvar,
 }
 
-static SERVER: Server = Server {
-    state: Mutex::new(State::new()),
-    changed: Condvar::new(),
-};
+static SERVER: Server = Server { state: Mutex::new(State::new()), changed: Condvar::new() };
 
 impl State {
     const fn new() -> Self {
@@ -64,12 +61,7 @@ impl State {
     }
 
     fn process_message(&self, place: usize) -> Message {
-        Message::new(
-            wire::PROCESS,
-            place as u64,
-            u64::from(self.parent),
-            &self.program,
-        )
+        Message::new(wire::PROCESS, place as u64, u64::from(self.parent), &self.program)
     }
 
     /// Tells one consumer of this process.
@@ -84,12 +76,7 @@ impl State {
         }
         // SAFETY: new and ours.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) };
-        wire::send(
-            a.socket.as_raw_fd(),
-            &self.process_message(place),
-            &[table, pidfd.as_raw_fd()],
-            0,
-        )?;
+        wire::send(a.socket.as_raw_fd(), &self.process_message(place), &[table, pidfd.as_raw_fd()], 0)?;
         ring_bell(a.bell());
         Ok(())
     }
@@ -99,12 +86,7 @@ impl State {
             return Ok(());
         };
         stream.attach(place, a.lossy);
-        let m = Message::new(
-            wire::STREAM,
-            u64::from(stream.tid),
-            u64::from(stream.vcpu),
-            b"",
-        );
+        let m = Message::new(wire::STREAM, u64::from(stream.tid), u64::from(stream.vcpu), b"");
         wire::send(a.socket.as_raw_fd(), &m, &[stream.fd().as_raw_fd()], 0)?;
         ring_bell(a.bell());
         Ok(())
@@ -141,10 +123,7 @@ impl State {
             );
         };
         // A peer that connects and says nothing must not hold the server.
-        let timeout = libc::timeval {
-            tv_sec: 2,
-            tv_usec: 0,
-        };
+        let timeout = libc::timeval { tv_sec: 2, tv_usec: 0 };
         // SAFETY: plain system call on our descriptor.
         unsafe {
             libc::setsockopt(
@@ -171,10 +150,7 @@ impl State {
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: plain system calls on our descriptor.
         let (status, seals) = unsafe {
-            (
-                libc::fstat(bell_fd.as_raw_fd(), &mut stat),
-                libc::fcntl(bell_fd.as_raw_fd(), libc::F_GET_SEALS),
-            )
+            (libc::fstat(bell_fd.as_raw_fd(), &mut stat), libc::fcntl(bell_fd.as_raw_fd(), libc::F_GET_SEALS))
         };
         if status < 0 || stat.st_size < 4096 || seals & libc::F_SEAL_SHRINK == 0 {
             return refuse("the doorbell must be a memfd of a page, sealed against shrinking");
@@ -186,16 +162,9 @@ impl State {
         let (Ok(socket), Ok(bell_fd)) = (raise(socket), raise(bell_fd)) else {
             return;
         };
-        self.attached[place] = Some(Attached {
-            socket,
-            bell_fd,
-            bell,
-            lossy: message.header.a == 1,
-        });
+        self.attached[place] = Some(Attached { socket, bell_fd, bell, lossy: message.header.a == 1 });
         let streams = self.streams.clone();
-        let told = self
-            .introduce(place)
-            .and_then(|()| streams.iter().try_for_each(|s| self.announce(place, s)));
+        let told = self.introduce(place).and_then(|()| streams.iter().try_for_each(|s| self.announce(place, s)));
         if told.is_err() {
             self.drop_consumer(place);
         }
@@ -221,11 +190,7 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
         for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
             *to = *from as libc::c_char;
         }
-        if libc::bind(
-            fd.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of_val(&address) as u32,
-        ) < 0
+        if libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) < 0
             || libc::listen(fd.as_raw_fd(), 16) < 0
         {
             return Err(io::Error::last_os_error());
@@ -244,10 +209,7 @@ fn spawn_quiet(f: impl FnOnce() + Send + 'static) {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         old
     };
-    let started = std::thread::Builder::new()
-        .name("trapline".into())
-        .stack_size(256 << 10)
-        .spawn(f);
+    let started = std::thread::Builder::new().name("trapline".into()).stack_size(256 << 10).spawn(f);
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if let Err(e) = started {
@@ -262,18 +224,10 @@ fn serve() {
         {
             let state = lock();
             let fd = state.listener.as_ref().map_or(-1, |l| l.as_raw_fd());
-            polled.push(libc::pollfd {
-                fd,
-                events: libc::POLLIN,
-                revents: 0,
-            });
+            polled.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             for (place, a) in state.attached.iter().enumerate() {
                 if let Some(a) = a {
-                    polled.push(libc::pollfd {
-                        fd: a.socket.as_raw_fd(),
-                        events: libc::POLLRDHUP,
-                        revents: 0,
-                    });
+                    polled.push(libc::pollfd { fd: a.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 });
                     places.push(place);
                 }
             }
@@ -285,27 +239,21 @@ fn serve() {
         }
         let mut state = lock();
         for (p, &place) in polled[1..].iter().zip(&places) {
-            let same = state.attached[place]
-                .as_ref()
-                .is_some_and(|a| a.socket.as_raw_fd() == p.fd);
+            let same = state.attached[place].as_ref().is_some_and(|a| a.socket.as_raw_fd() == p.fd);
             if p.revents != 0 && same {
                 state.drop_consumer(place);
             }
         }
         if polled[0].revents != 0 {
             // SAFETY: plain system call; the result is new and ours.
-            let fd = unsafe {
-                libc::accept4(
-                    polled[0].fd,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    libc::SOCK_CLOEXEC,
-                )
-            };
+            let fd =
+                unsafe { libc::accept4(polled[0].fd, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
             if fd >= 0 {
                 // SAFETY: as above.
                 state.welcome(unsafe { OwnedFd::from_raw_fd(fd) });
                 SERVER.changed.notify_all();
+                drop(state);
+                crate::runtime::late_consumer();
             }
         }
     }
@@ -329,10 +277,7 @@ pub(crate) fn start(path: Option<&str>, table: RawFd, program: &[u8]) -> io::Res
 pub(crate) fn wait_for(count: usize) {
     let mut state = lock();
     while state.attached.iter().flatten().count() < count {
-        state = SERVER
-            .changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner);
+        state = SERVER.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
@@ -358,11 +303,7 @@ pub(crate) fn notify() {
 /// The lowest of our descriptors that is not below `from`; -1 if there is none. The guest must not close them.
 pub(crate) fn next_own_fd(from: i32) -> i32 {
     let state = lock();
-    let attached = state
-        .attached
-        .iter()
-        .flatten()
-        .flat_map(|a| [a.socket.as_raw_fd(), a.bell_fd.as_raw_fd()]);
+    let attached = state.attached.iter().flatten().flat_map(|a| [a.socket.as_raw_fd(), a.bell_fd.as_raw_fd()]);
     state
         .listener
         .iter()
@@ -393,9 +334,6 @@ pub(crate) fn fork_prepare() -> ForkLock {
 pub(crate) struct ForkLock(MutexGuard<'static, State>);
 
 impl ForkLock {
-    /// In the parent.
-    pub fn parent(self) {}
-
     /// In the child: the parent's streams are not ours, its connections are. Serves at `PATH.PID`.
     pub fn child(self, parent: u32) {
         let mut state = self.0;
@@ -430,12 +368,7 @@ pub(crate) fn exec_prepare() -> String {
         if let Some(a) = a {
             keep_on_exec(a.socket.as_raw_fd(), true);
             keep_on_exec(a.bell_fd.as_raw_fd(), true);
-            text.push(format!(
-                "{place}:{}:{}:{}",
-                a.socket.as_raw_fd(),
-                a.bell_fd.as_raw_fd(),
-                u8::from(a.lossy)
-            ));
+            text.push(format!("{place}:{}:{}:{}", a.socket.as_raw_fd(), a.bell_fd.as_raw_fd(), u8::from(a.lossy)));
         }
     }
     text.push(format!("p:{}", state.parent));
@@ -455,12 +388,7 @@ pub(crate) fn exec_undo() {
 }
 
 /// In the new image: takes over what [`exec_prepare`] described.
-pub(crate) fn inherit(
-    text: &str,
-    path: Option<&str>,
-    table: RawFd,
-    program: &[u8],
-) -> Result<(), String> {
+pub(crate) fn inherit(text: &str, path: Option<&str>, table: RawFd, program: &[u8]) -> Result<(), String> {
     let bad = || format!("-trapline inherit={text}: not written by Trapline");
     let mut state = lock();
     state.table = Some(table);
@@ -489,12 +417,7 @@ pub(crate) fn inherit(
                     .map_raw(&bell_fd)
                     .map_err(|e| format!("a consumer's doorbell cannot be mapped: {e}"))?;
                 let slot = state.attached.get_mut(place).ok_or_else(bad)?;
-                *slot = Some(Attached {
-                    socket: own(socket)?,
-                    bell_fd,
-                    bell,
-                    lossy: lossy == "1",
-                });
+                *slot = Some(Attached { socket: own(socket)?, bell_fd, bell, lossy: lossy == "1" });
             }
             _ => return Err(bad()),
         }
