@@ -1,0 +1,8 @@
+use instrument::prelude::*;
+
+struct Mine;
+
+#[analyzer]
+fn fetch() {}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use instrument::prelude::*;
+
+struct Mine;
+
+#[analyzer]
+impl Analyzer for Mine {
+    fn new() -> Self {
+        Mine
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+use instrument::prelude::*;
+
+struct Mine;
+
+#[analyzer]
+impl Analyzer for Mine {
+    fn new(_: &Qemu) -> Self {
+        Mine
+    }
+
+    fn fecth(&self, _: &Insn, point: &mut FetchPoint) {
+        point.trace();
+    }
+}
+
+fn main() {}
