@@ -381,7 +381,7 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
         if words.contains("No space left on device") {
             return Err(exec::failure(&what, &status, &log));
         }
-        eprint!("{words}");
+        words_for_people(&words);
         return Err(Error::AnalyzerBuild {
             name: analyzer.name.clone(),
             folder: analyzer.dir.clone(),
@@ -389,7 +389,7 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
     }
     step.done();
     if !analyzer.ships {
-        warnings(&words);
+        words_for_people(&words);
     }
     archive(&json, analyzer).ok_or_else(|| {
         Error::Bug(format!(
@@ -400,7 +400,7 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
 }
 
 /// Passes on what the compiler said beside its progress.
-fn warnings(words: &str) {
+fn words_for_people(words: &str) {
     const PROGRESS: &[&str] = &[
         "Compiling",
         "Finished",
