@@ -67,16 +67,9 @@ struct Stamp {
 /// Finds the analyzer that a user named.
 pub fn find(home: &Home, name: &str) -> Result<Analyzer> {
     let shipped = home.analyzers().join(name);
-    let simple = !name.is_empty()
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    let simple = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
     if simple && shipped.join("Cargo.toml").is_file() {
-        return Ok(Analyzer {
-            name: name.into(),
-            dir: shipped,
-            ships: true,
-        });
+        return Ok(Analyzer { name: name.into(), dir: shipped, ships: true });
     }
     let path = Path::new(name);
     let dir = match path.file_name() {
@@ -84,42 +77,18 @@ pub fn find(home: &Home, name: &str) -> Result<Analyzer> {
         _ => path.to_path_buf(),
     };
     if name.is_empty() || !dir.join("Cargo.toml").is_file() {
-        return Err(Error::UnknownAnalyzer {
-            name: name.into(),
-            known: shipped_names(home),
-        });
+        return Err(Error::UnknownAnalyzer { name: name.into(), known: shipped_names(home) });
     }
     let dir = dir.canonicalize().at("open the analyzer's folder", &dir)?;
     // Given by its path, a shipped one is still the shipped one.
     if let (Some(parent), Some(base)) = (dir.parent(), dir.file_name().and_then(|n| n.to_str()))
         && home.analyzers().canonicalize().is_ok_and(|a| a == parent)
     {
-        return Ok(Analyzer {
-            name: base.into(),
-            dir: dir.clone(),
-            ships: true,
-        });
+        return Ok(Analyzer { name: base.into(), dir: dir.clone(), ships: true });
     }
     let base = dir.file_name().unwrap_or_default().to_string_lossy();
-    let name: String = base
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '_' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    Ok(Analyzer {
-        name: if name.is_empty() {
-            "analyzer".into()
-        } else {
-            name
-        },
-        dir,
-        ships: false,
-    })
+    let name: String = base.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    Ok(Analyzer { name: if name.is_empty() { "analyzer".into() } else { name }, dir, ships: false })
 }
 
 /// The analyzers that ship, by name.
@@ -137,8 +106,7 @@ pub fn shipped_names(home: &Home) -> Vec<String> {
 
 /// What a shipped analyzer is for: its crate's description.
 pub fn description(home: &Home, name: &str) -> String {
-    let text =
-        fs::read_to_string(home.analyzers().join(name).join("Cargo.toml")).unwrap_or_default();
+    let text = fs::read_to_string(home.analyzers().join(name).join("Cargo.toml")).unwrap_or_default();
     text.lines()
         .find_map(|l| l.strip_prefix("description"))
         .and_then(|l| l.trim_start().strip_prefix('='))
@@ -148,9 +116,7 @@ pub fn description(home: &Home, name: &str) -> String {
 
 fn stamp_path(cache: &Cache, analyzer: &Analyzer) -> PathBuf {
     let hash = cache::hash([analyzer.dir.as_os_str().as_bytes()]);
-    cache
-        .path("analyzers")
-        .join(format!("{}-{}.json", analyzer.name, cache::short(&hash)))
+    cache.path("analyzers").join(format!("{}-{}.json", analyzer.name, cache::short(&hash)))
 }
 
 /// The library if nothing that it was built from has changed. Reads no content, only sizes and times.
@@ -166,25 +132,15 @@ pub fn at_hand(cache: &Cache, analyzer: &Analyzer) -> Option<Library> {
             return None;
         }
     }
-    Some(Library {
-        name: analyzer.name.clone(),
-        archive: stamp.archive,
-        hash: stamp.hash,
-        points: stamp.points,
-    })
+    Some(Library { name: analyzer.name.clone(), archive: stamp.archive, hash: stamp.hash, points: stamp.points })
 }
 
 fn environment() -> String {
-    [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "RUSTUP_TOOLCHAIN",
-        "LIBCLANG_PATH",
-    ]
-    .iter()
-    .map(|name| std::env::var(name).unwrap_or_default())
-    .collect::<Vec<_>>()
-    .join("\u{1f}")
+    ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTUP_TOOLCHAIN", "LIBCLANG_PATH"]
+        .iter()
+        .map(|name| std::env::var(name).unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\u{1f}")
 }
 
 /// The library, built if need be.
@@ -210,15 +166,9 @@ pub fn ensure(cache: &Cache, _lock: &Lock, analyzer: &Analyzer) -> Result<Librar
         files,
     };
     let path = stamp_path(cache, analyzer);
-    let json =
-        serde_json::to_vec(&stamp).map_err(|e| Error::Bug(format!("{}: {e}", path.display())))?;
+    let json = serde_json::to_vec(&stamp).map_err(|e| Error::Bug(format!("{}: {e}", path.display())))?;
     cache::write(&path, json)?;
-    Ok(Library {
-        name: analyzer.name.clone(),
-        archive,
-        hash,
-        points,
-    })
+    Ok(Library { name: analyzer.name.clone(), archive, hash, points })
 }
 
 /// What cargo knows about the crate.
@@ -231,18 +181,10 @@ struct Package {
 }
 
 fn cargo() -> Command {
-    let mut command = exec::command(
-        std::env::var_os("CARGO")
-            .filter(|c| !c.is_empty())
-            .unwrap_or_else(|| "cargo".into()),
-    );
+    let mut command =
+        exec::command(std::env::var_os("CARGO").filter(|c| !c.is_empty()).unwrap_or_else(|| "cargo".into()));
     // Under `cargo run` these would be ours, not the analyzer's.
-    for name in [
-        "CARGO_TARGET_DIR",
-        "CARGO_BUILD_TARGET_DIR",
-        "CARGO_BUILD_TARGET",
-        "CARGO_MAKEFLAGS",
-    ] {
+    for name in ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR", "CARGO_BUILD_TARGET", "CARGO_MAKEFLAGS"] {
         command.env_remove(name);
     }
     command
@@ -251,21 +193,9 @@ fn cargo() -> Command {
 fn package(analyzer: &Analyzer) -> Result<Package> {
     let manifest = analyzer.dir.join("Cargo.toml");
     let mut command = cargo();
-    command
-        .args([
-            "metadata",
-            "--no-deps",
-            "--format-version=1",
-            "--manifest-path",
-        ])
-        .arg(&manifest);
-    let output = command
-        .output()
-        .map_err(|e| exec::spawn_error(&command, e))?;
-    let bad = || Error::AnalyzerBuild {
-        name: analyzer.name.clone(),
-        folder: analyzer.dir.clone(),
-    };
+    command.args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"]).arg(&manifest);
+    let output = command.output().map_err(|e| exec::spawn_error(&command, e))?;
+    let bad = || Error::AnalyzerBuild { name: analyzer.name.clone(), folder: analyzer.dir.clone() };
     if !output.status.success() {
         let _ = std::io::stderr().write_all(&output.stderr);
         return Err(bad());
@@ -273,9 +203,7 @@ fn package(analyzer: &Analyzer) -> Result<Package> {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|_| bad())?;
     let package = json["packages"].as_array().into_iter().flatten().find(|p| {
         let manifest = p["manifest_path"].as_str().map(Path::new);
-        manifest
-            .and_then(Path::parent)
-            .is_some_and(|d| same_place(d, &analyzer.dir))
+        manifest.and_then(Path::parent).is_some_and(|d| same_place(d, &analyzer.dir))
     });
     let Some(package) = package else {
         return Err(Error::NotAnAnalyzer {
@@ -283,16 +211,9 @@ fn package(analyzer: &Analyzer) -> Result<Package> {
             why: "its Cargo.toml describes a workspace, not a crate".into(),
         });
     };
-    let library = package["targets"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|t| {
-            t["kind"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|k| k.as_str().is_some_and(|k| k.ends_with("lib")))
+    let library =
+        package["targets"].as_array().into_iter().flatten().any(|t| {
+            t["kind"].as_array().into_iter().flatten().any(|k| k.as_str().is_some_and(|k| k.ends_with("lib")))
         });
     if !library {
         return Err(Error::NotAnAnalyzer {
@@ -308,39 +229,21 @@ fn package(analyzer: &Analyzer) -> Result<Package> {
 }
 
 fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<PathBuf> {
-    let target_dir = cache.path("cargo").join(cache::short(&cache::hash([package
-        .workspace
-        .as_os_str()
-        .as_bytes()])));
+    let target_dir = cache.path("cargo").join(cache::short(&cache::hash([package.workspace.as_os_str().as_bytes()])));
     let mut command = cargo();
     // The analyzer's folder decides on toolchain and configuration, as for any cargo.
     command.current_dir(&analyzer.dir);
-    command.args([
-        "rustc",
-        "--lib",
-        "--profile=analyzer",
-        "--crate-type=staticlib",
-        "--package",
-        &package.name,
-    ]);
+    command.args(["rustc", "--lib", "--profile=analyzer", "--crate-type=staticlib", "--package", &package.name]);
     if package.has_feature {
         command.args(["--no-default-features", "--features", "qemu"]);
     }
-    command
-        .args(["--message-format=json-render-diagnostics", "--target-dir"])
-        .arg(&target_dir);
+    command.args(["--message-format=json-render-diagnostics", "--target-dir"]).arg(&target_dir);
     // So that crates outside our workspace have the profile too.
     for setting in ["inherits=\"release\"", "panic=\"abort\"", "codegen-units=1"] {
-        command
-            .arg("--config")
-            .arg(format!("profile.analyzer.{setting}"));
+        command.arg("--config").arg(format!("profile.analyzer.{setting}"));
     }
     use std::io::IsTerminal;
-    command.arg(if std::io::stderr().is_terminal() {
-        "--color=always"
-    } else {
-        "--color=never"
-    });
+    command.arg(if std::io::stderr().is_terminal() { "--color=always" } else { "--color=never" });
 
     let what = format!("Compiling the analyzer {}", analyzer.name);
     let step = Step::new(&what);
@@ -350,11 +253,8 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
     }
     let mut file = fs::File::create(&log).at("create", &log)?;
     writeln!(file, "$ {}", exec::shown(&command)).at("write", &log)?;
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| exec::spawn_error(&command, e))?;
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| exec::spawn_error(&command, e))?;
     let (Some(mut stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(Error::Bug("cargo was started without pipes".into()));
     };
@@ -382,21 +282,14 @@ fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<Path
             return Err(exec::failure(&what, &status, &log));
         }
         words_for_people(&words);
-        return Err(Error::AnalyzerBuild {
-            name: analyzer.name.clone(),
-            folder: analyzer.dir.clone(),
-        });
+        return Err(Error::AnalyzerBuild { name: analyzer.name.clone(), folder: analyzer.dir.clone() });
     }
     step.done();
     if !analyzer.ships {
         words_for_people(&words);
     }
-    archive(&json, analyzer).ok_or_else(|| {
-        Error::Bug(format!(
-            "cargo built no static library; its log is {}",
-            log.display()
-        ))
-    })
+    archive(&json, analyzer)
+        .ok_or_else(|| Error::Bug(format!("cargo built no static library; its log is {}", log.display())))
 }
 
 /// Passes on what the compiler said beside its progress.
@@ -415,10 +308,7 @@ fn words_for_people(words: &str) {
     ];
     for line in words.lines() {
         // With colours the word is wrapped in escapes.
-        let first = line
-            .trim_start_matches(|c: char| !c.is_ascii_alphabetic() || c == 'm')
-            .split_whitespace()
-            .next();
+        let first = line.trim_start_matches(|c: char| !c.is_ascii_alphabetic() || c == 'm').split_whitespace().next();
         let progress = line.starts_with(' ') || line.starts_with('\u{1b}');
         if !(progress && first.is_some_and(|w| PROGRESS.iter().any(|p| w.starts_with(p)))) {
             eprintln!("{line}");
@@ -428,17 +318,11 @@ fn words_for_people(words: &str) {
 
 /// The static library among what cargo says it made.
 fn archive(json: &[u8], analyzer: &Analyzer) -> Option<PathBuf> {
-    let ours = |manifest: &str| {
-        Path::new(manifest)
-            .parent()
-            .is_some_and(|d| same_place(d, &analyzer.dir))
-    };
+    let ours = |manifest: &str| Path::new(manifest).parent().is_some_and(|d| same_place(d, &analyzer.dir));
     json.lines()
         .map_while(|l| l.ok())
         .filter_map(|l| serde_json::from_str::<serde_json::Value>(&l).ok())
-        .filter(|m| {
-            m["reason"] == "compiler-artifact" && m["manifest_path"].as_str().is_some_and(ours)
-        })
+        .filter(|m| m["reason"] == "compiler-artifact" && m["manifest_path"].as_str().is_some_and(ours))
         .flat_map(|m| m["filenames"].as_array().cloned().unwrap_or_default())
         .filter_map(|f| f.as_str().map(PathBuf::from))
         .filter(|f| f.extension().is_some_and(|e| e == "a"))
@@ -457,23 +341,12 @@ fn inputs(archive: &Path, package: &Package) -> BTreeSet<PathBuf> {
     // A manifest stands above its sources.
     let mut manifests = BTreeSet::new();
     for file in &files {
-        if let Some(m) = file
-            .ancestors()
-            .skip(1)
-            .map(|d| d.join("Cargo.toml"))
-            .find(|m| m.is_file())
-        {
+        if let Some(m) = file.ancestors().skip(1).map(|d| d.join("Cargo.toml")).find(|m| m.is_file()) {
             manifests.insert(m);
         }
     }
     files.extend(manifests);
-    for name in [
-        "Cargo.toml",
-        "Cargo.lock",
-        "rust-toolchain.toml",
-        "rust-toolchain",
-        ".cargo/config.toml",
-    ] {
+    for name in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "rust-toolchain", ".cargo/config.toml"] {
         files.insert(package.workspace.join(name));
     }
     files
@@ -504,10 +377,7 @@ fn dep_info(text: &str) -> Vec<PathBuf> {
 /// The points that the archive fills.
 fn points(archive: &Path, name: &str) -> Result<Vec<String>> {
     let data = fs::read(archive).at("read", archive)?;
-    let bad = |e: object::Error| Error::NotAnAnalyzer {
-        name: name.into(),
-        why: format!("{}: {e}", archive.display()),
-    };
+    let bad = |e: object::Error| Error::NotAnAnalyzer { name: name.into(), why: format!("{}: {e}", archive.display()) };
     let mut points = BTreeSet::new();
     let mut starts = false;
     let mut add = |symbol: &[u8]| {
@@ -515,9 +385,7 @@ fn points(archive: &Path, name: &str) -> Result<Vec<String>> {
         if let Ok(symbol) = std::str::from_utf8(symbol)
             && let Some(point) = symbol.strip_prefix(POINT_PREFIX)
             && !point.is_empty()
-            && point
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && point.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         {
             points.insert(point.to_ascii_lowercase());
         }
@@ -534,10 +402,7 @@ fn points(archive: &Path, name: &str) -> Result<Vec<String>> {
         let Ok(object) = object::File::parse(content) else {
             continue;
         };
-        for symbol in object
-            .symbols()
-            .filter(|s| s.is_definition() && s.is_global())
-        {
+        for symbol in object.symbols().filter(|s| s.is_definition() && s.is_global()) {
             add(symbol.name_bytes().map_err(bad)?);
         }
     }
@@ -571,23 +436,11 @@ mod tests {
 
     #[test]
     fn header_names_each_point_once_in_a_fixed_order() {
-        let header = points_header(&[
-            "mem".into(),
-            "fetch".into(),
-            "mem".into(),
-            "vcpu_start".into(),
-        ]);
-        let defines: Vec<_> = header
-            .lines()
-            .filter(|l| l.starts_with("#define INSTR_"))
-            .collect();
+        let header = points_header(&["mem".into(), "fetch".into(), "mem".into(), "vcpu_start".into()]);
+        let defines: Vec<_> = header.lines().filter(|l| l.starts_with("#define INSTR_")).collect();
         assert_eq!(
             defines,
-            [
-                "#define INSTR_HAVE_FETCH 1",
-                "#define INSTR_HAVE_MEM 1",
-                "#define INSTR_HAVE_VCPU_START 1"
-            ]
+            ["#define INSTR_HAVE_FETCH 1", "#define INSTR_HAVE_MEM 1", "#define INSTR_HAVE_VCPU_START 1"]
         );
         assert!(
             header.contains("#ifndef INSTRUMENT_POINTS_H\n#define INSTRUMENT_POINTS_H\n")
@@ -599,10 +452,7 @@ mod tests {
     #[test]
     fn dep_info_is_read() {
         let text = "/t/libx.a: /s/src/lib.rs /s/a\\ b.rs build.rs\n\n/s/src/lib.rs:\n";
-        assert_eq!(
-            dep_info(text),
-            ["/s/src/lib.rs", "/s/a b.rs", "build.rs"].map(PathBuf::from)
-        );
+        assert_eq!(dep_info(text), ["/s/src/lib.rs", "/s/a b.rs", "build.rs"].map(PathBuf::from));
         assert!(dep_info("").is_empty());
     }
 
@@ -612,11 +462,7 @@ mod tests {
         let home = Home::at(dir.path());
         for name in ["analyzers/count", "analyzers/trace", "elsewhere/my.one"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
-            fs::write(
-                dir.path().join(name).join("Cargo.toml"),
-                "[package]\ndescription = \"It counts\"\n",
-            )
-            .unwrap();
+            fs::write(dir.path().join(name).join("Cargo.toml"), "[package]\ndescription = \"It counts\"\n").unwrap();
         }
         assert_eq!(shipped_names(&home), ["count", "trace"]);
         assert_eq!(description(&home, "count"), "It counts");
@@ -624,14 +470,7 @@ mod tests {
         assert!(a.ships && a.name == "count");
         let a = find(&home, dir.path().join("analyzers/trace").to_str().unwrap()).unwrap();
         assert!(a.ships && a.name == "trace");
-        let a = find(
-            &home,
-            dir.path()
-                .join("elsewhere/my.one/Cargo.toml")
-                .to_str()
-                .unwrap(),
-        )
-        .unwrap();
+        let a = find(&home, dir.path().join("elsewhere/my.one/Cargo.toml").to_str().unwrap()).unwrap();
         assert!(!a.ships && a.name == "my-one", "{a:?}");
         for bad in ["nope", "", "../x", "/nonexistent"] {
             let e = find(&home, bad).unwrap_err();
@@ -654,14 +493,7 @@ mod tests {
         )
         .unwrap();
         let run = |program: &str, args: &[&str]| {
-            assert!(
-                Command::new(program)
-                    .args(args)
-                    .current_dir(d)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            assert!(Command::new(program).args(args).current_dir(d).status().unwrap().success());
         };
         run("cc", &["-c", "a.c", "-o", "a.o"]);
         run("ar", &["rcs", "lib.a", "a.o"]);

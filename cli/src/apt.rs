@@ -78,21 +78,14 @@ fn one_entry(line: &str) -> Option<Entry> {
     if !matches!(kind, "deb" | "deb-src") {
         return None;
     }
-    let mut entry = Entry {
-        types: vec![kind.to_string()],
-        ..Entry::default()
-    };
+    let mut entry = Entry { types: vec![kind.to_string()], ..Entry::default() };
     rest = rest.trim_start();
     if let Some(options) = rest.strip_prefix('[') {
         let (options, after) = options.split_once(']')?;
         for option in options.split_whitespace() {
             match option.split_once('=') {
-                Some((key, value)) if key.eq_ignore_ascii_case("signed-by") => {
-                    entry.signed_by = keyring(value)
-                }
-                Some((key, value)) if key.eq_ignore_ascii_case("trusted") => {
-                    entry.trusted = yes(value)
-                }
+                Some((key, value)) if key.eq_ignore_ascii_case("signed-by") => entry.signed_by = keyring(value),
+                Some((key, value)) if key.eq_ignore_ascii_case("trusted") => entry.trusted = yes(value),
                 _ => {}
             }
         }
@@ -128,19 +121,9 @@ pub fn deb822(text: &str) -> Vec<Entry> {
 }
 
 fn stanza(fields: &[(String, String)]) -> Option<Entry> {
-    let get = |name: &str| {
-        fields
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
-    };
-    let words = |name: &str| -> Vec<String> {
-        get(name)
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(str::to_string)
-            .collect()
-    };
+    let get = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let words =
+        |name: &str| -> Vec<String> { get(name).unwrap_or_default().split_whitespace().map(str::to_string).collect() };
     if get("enabled").is_some_and(|v| !yes(v)) {
         return None;
     }
@@ -156,10 +139,7 @@ fn stanza(fields: &[(String, String)]) -> Option<Entry> {
 }
 
 fn yes(value: &str) -> bool {
-    matches!(
-        value.trim().to_ascii_lowercase().as_str(),
-        "yes" | "true" | "1" | "on" | "with" | "enable"
-    )
+    matches!(value.trim().to_ascii_lowercase().as_str(), "yes" | "true" | "1" | "on" | "with" | "enable")
 }
 
 /// A path; neither a fingerprint nor an embedded key.
@@ -178,18 +158,15 @@ pub fn debian_mirrors(entries: &[Entry]) -> Vec<Mirror> {
         let suite = |s: &String| {
             SUITES.iter().any(|known| {
                 s == known
-                    || s.strip_prefix(known).is_some_and(|r| {
-                        matches!(r, "-updates" | "-backports" | "-proposed-updates")
-                    })
+                    || s.strip_prefix(known)
+                        .is_some_and(|r| matches!(r, "-updates" | "-backports" | "-proposed-updates"))
             })
         };
         if !entry.suites.iter().any(suite) || !entry.components.iter().any(|c| c == "main") {
             continue;
         }
         for uri in &entry.uris {
-            let fetchable = [
-                "http:", "https:", "file:", "ftp:", "mirror:", "mirror+", "tor+",
-            ];
+            let fetchable = ["http:", "https:", "file:", "ftp:", "mirror:", "mirror+", "tor+"];
             if !fetchable.iter().any(|scheme| uri.starts_with(scheme)) {
                 continue;
             }
@@ -197,16 +174,9 @@ pub fn debian_mirrors(entries: &[Entry]) -> Vec<Mirror> {
             if path.ends_with("-security") || path.contains("/debian-security") {
                 continue;
             }
-            let mirror = Mirror {
-                uri: uri.clone(),
-                signed_by: entry.signed_by.clone(),
-                trusted: entry.trusted,
-            };
+            let mirror = Mirror { uri: uri.clone(), signed_by: entry.signed_by.clone(), trusted: entry.trusted };
             let likely = path.ends_with("/debian");
-            if !found
-                .iter()
-                .any(|(_, m)| m.uri.trim_end_matches('/') == path)
-            {
+            if !found.iter().any(|(_, m)| m.uri.trim_end_matches('/') == path) {
                 found.push((likely, mirror));
             }
         }
@@ -225,11 +195,7 @@ impl Mirror {
             None if self.trusted => options.push("trusted=yes".to_string()),
             None => {}
         }
-        let options = if options.is_empty() {
-            String::new()
-        } else {
-            format!("[{}] ", options.join(" "))
-        };
+        let options = if options.is_empty() { String::new() } else { format!("[{}] ", options.join(" ")) };
         format!("deb-src {options}{} {suite} main\n", self.uri)
     }
 }
@@ -252,17 +218,11 @@ mod tests {
              deb [unclosed http://m/debian bookworm main\n",
         );
         assert_eq!(entries.len(), 5);
-        assert_eq!(
-            entries[0].signed_by.as_deref(),
-            Some("/usr/share/keyrings/d.gpg")
-        );
+        assert_eq!(entries[0].signed_by.as_deref(), Some("/usr/share/keyrings/d.gpg"));
         assert_eq!(entries[0].components, ["main", "contrib"]);
         assert!(entries[3].trusted);
         let mirrors = debian_mirrors(&entries);
-        assert_eq!(
-            mirrors.iter().map(|m| m.uri.as_str()).collect::<Vec<_>>(),
-            ["http://m/debian", "file:/srv/debian"]
-        );
+        assert_eq!(mirrors.iter().map(|m| m.uri.as_str()).collect::<Vec<_>>(), ["http://m/debian", "file:/srv/debian"]);
     }
 
     #[test]
@@ -278,67 +238,35 @@ mod tests {
         assert_eq!(entries.len(), 4);
         assert_eq!(entries[0].uris, ["http://m/debian", "http://n/debian"]);
         assert_eq!(entries[3].signed_by, None);
-        let uris: Vec<_> = debian_mirrors(&entries)
-            .into_iter()
-            .map(|m| m.uri)
-            .collect();
-        assert_eq!(
-            uris,
-            ["http://m/debian", "http://n/debian", "http://emb/debian"]
-        );
+        let uris: Vec<_> = debian_mirrors(&entries).into_iter().map(|m| m.uri).collect();
+        assert_eq!(uris, ["http://m/debian", "http://n/debian", "http://emb/debian"]);
     }
 
     #[test]
     fn third_parties_with_debian_suites_come_after_the_archive() {
-        let entries =
-            one_line("deb https://vendor/apt bookworm main\ndeb http://m/debian bookworm main\n");
-        let uris: Vec<_> = debian_mirrors(&entries)
-            .into_iter()
-            .map(|m| m.uri)
-            .collect();
+        let entries = one_line("deb https://vendor/apt bookworm main\ndeb http://m/debian bookworm main\n");
+        let uris: Vec<_> = debian_mirrors(&entries).into_iter().map(|m| m.uri).collect();
         assert_eq!(uris, ["http://m/debian", "https://vendor/apt"]);
     }
 
     #[test]
     fn the_private_list_is_signed_by_the_archive_keyring_if_there_is_one() {
-        let m = Mirror {
-            uri: "http://m/debian".into(),
-            signed_by: None,
-            trusted: true,
-        };
-        assert_eq!(
-            m.source_line("trixie", None),
-            "deb-src [trusted=yes] http://m/debian trixie main\n"
-        );
+        let m = Mirror { uri: "http://m/debian".into(), signed_by: None, trusted: true };
+        assert_eq!(m.source_line("trixie", None), "deb-src [trusted=yes] http://m/debian trixie main\n");
         assert_eq!(
             m.source_line("trixie", Some(Path::new("/k.gpg"))),
             "deb-src [signed-by=/k.gpg] http://m/debian trixie main\n"
         );
-        let m = Mirror {
-            uri: "http://m/debian".into(),
-            signed_by: None,
-            trusted: false,
-        };
-        assert_eq!(
-            m.source_line("trixie", None),
-            "deb-src http://m/debian trixie main\n"
-        );
+        let m = Mirror { uri: "http://m/debian".into(), signed_by: None, trusted: false };
+        assert_eq!(m.source_line("trixie", None), "deb-src http://m/debian trixie main\n");
     }
 
     #[test]
     fn files_are_read_in_apts_order_and_others_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("sources.list.d")).unwrap();
-        fs::write(
-            dir.path().join("sources.list"),
-            "deb http://a/debian bookworm main\n",
-        )
-        .unwrap();
-        fs::write(
-            dir.path().join("sources.list.d/b.list"),
-            "deb http://b/debian bookworm main\n",
-        )
-        .unwrap();
+        fs::write(dir.path().join("sources.list"), "deb http://a/debian bookworm main\n").unwrap();
+        fs::write(dir.path().join("sources.list.d/b.list"), "deb http://b/debian bookworm main\n").unwrap();
         fs::write(
             dir.path().join("sources.list.d/c.sources.disabled"),
             "Types: deb\nURIs: http://c/debian\nSuites: sid\nComponents: main\n",
@@ -349,14 +277,8 @@ mod tests {
             "Types: deb\nURIs: http://d/debian\nSuites: sid\nComponents: main\n",
         )
         .unwrap();
-        let uris: Vec<_> = debian_mirrors(&read(dir.path()))
-            .into_iter()
-            .map(|m| m.uri)
-            .collect();
-        assert_eq!(
-            uris,
-            ["http://a/debian", "http://d/debian", "http://b/debian"]
-        );
+        let uris: Vec<_> = debian_mirrors(&read(dir.path())).into_iter().map(|m| m.uri).collect();
+        assert_eq!(uris, ["http://a/debian", "http://d/debian", "http://b/debian"]);
         assert!(read(Path::new("/nonexistent")).is_empty());
     }
 }

@@ -77,12 +77,7 @@ pub struct Job<'a> {
 }
 
 /// The folder in which the finished binaries are. Takes microseconds, and exists only if one of them is built.
-pub fn finished(
-    cache: &Cache,
-    home: &Home,
-    tree_key: &str,
-    library: Option<&Library>,
-) -> Result<PathBuf> {
+pub fn finished(cache: &Cache, home: &Home, tree_key: &str, library: Option<&Library>) -> Result<PathBuf> {
     let mut parts: Vec<Vec<u8>> = vec![tree_key.into()];
     parts.extend(FLAGS.iter().map(|f| f.as_bytes().to_vec()));
     let name = match library {
@@ -93,9 +88,7 @@ pub fn finished(
         }
         None => Flavour::Plain.name(),
     };
-    Ok(cache
-        .path("bin")
-        .join(format!("{name}-{}", cache::short(&cache::hash(parts)))))
+    Ok(cache.path("bin").join(format!("{name}-{}", cache::short(&cache::hash(parts)))))
 }
 
 pub fn binary(folder: &Path, target: &Target) -> PathBuf {
@@ -110,21 +103,10 @@ pub fn ensure(cache: &Cache, lock: &Lock, home: &Home, venv: &Venv, job: &Job<'_
             .targets
             .iter()
             .copied()
-            .filter(|t| {
-                t.needs_parser_generators() == parser_generators && !binary(&finished, t).exists()
-            })
+            .filter(|t| t.needs_parser_generators() == parser_generators && !binary(&finished, t).exists())
             .collect();
         if !wanted.is_empty() {
-            compile(
-                cache,
-                lock,
-                home,
-                venv,
-                job,
-                parser_generators,
-                &wanted,
-                &finished,
-            )?;
+            compile(cache, lock, home, venv, job, parser_generators, &wanted, &finished)?;
         }
     }
     prune(&finished)
@@ -151,14 +133,7 @@ fn compile(
         Some(library) => Some(stage_analyzer(&folder.join("instrument"), home, library)?),
         None => None,
     };
-    configure(
-        cache,
-        job,
-        venv,
-        &build,
-        parser_generators,
-        instrument.as_deref(),
-    )?;
+    configure(cache, job, venv, &build, parser_generators, instrument.as_deref())?;
 
     let names: Vec<String> = wanted.iter().map(|t| format!("qemu-{}", t.name)).collect();
     for name in &names {
@@ -168,28 +143,18 @@ fn compile(
     let what = format!(
         "Building {}{}",
         names.join(", "),
-        job.library
-            .map(|l| format!(" with the analyzer {}", l.name))
-            .unwrap_or_default()
+        job.library.map(|l| format!(" with the analyzer {}", l.name)).unwrap_or_default()
     );
     let mut step = Step::new(&what);
     let mut ninja = exec::command(venv.ninja());
-    ninja
-        .env("NINJA_STATUS", "[%f/%t] ")
-        .env("PYTHONPYCACHEPREFIX", build.join("pycache"));
+    ninja.env("NINJA_STATUS", "[%f/%t] ").env("PYTHONPYCACHEPREFIX", build.join("pycache"));
     ninja.arg("-C").arg(&build).args(&names);
-    exec::logged(
-        ninja,
-        &what,
-        &cache.log(&format!("build-{}", job.flavour.name())),
-        &mut step,
-        |s, line| {
-            if let Some((done, total, what)) = progress::ninja(line) {
-                s.set(done, total);
-                s.note(what);
-            }
-        },
-    )?;
+    exec::logged(ninja, &what, &cache.log(&format!("build-{}", job.flavour.name())), &mut step, |s, line| {
+        if let Some((done, total, what)) = progress::ninja(line) {
+            s.set(done, total);
+            s.note(what);
+        }
+    })?;
     for name in &names {
         let staged = cache.staging(lock, name)?;
         let copy = staged.path().join(name);
@@ -203,15 +168,9 @@ fn compile(
 
 /// Fills the folder for `--with-instrument`.
 fn stage_analyzer(folder: &Path, home: &Home, library: &Library) -> Result<PathBuf> {
-    cache::write_if_changed(
-        &folder.join("instrument-points.h"),
-        analyzer::points_header(&library.points),
-    )?;
+    cache::write_if_changed(&folder.join("instrument-points.h"), analyzer::points_header(&library.points))?;
     let header = home.header();
-    cache::write_if_changed(
-        &folder.join("trapline.h"),
-        fs::read(&header).at("read", &header)?,
-    )?;
+    cache::write_if_changed(&folder.join("trapline.h"), fs::read(&header).at("read", &header)?)?;
     let archive = fs::read(&library.archive).at("read", &library.archive)?;
     cache::write_if_changed(&folder.join("libanalyzer.a"), archive)?;
     Ok(folder.to_path_buf())
@@ -268,35 +227,20 @@ fn configure(
     };
     let mut step = Step::new(&what);
     let mut lines = 0;
-    let result = exec::logged(
-        command,
-        &what,
-        &cache.log(&format!("configure-{}", job.flavour.name())),
-        &mut step,
-        |s, l| {
+    let result =
+        exec::logged(command, &what, &cache.log(&format!("configure-{}", job.flavour.name())), &mut step, |s, l| {
             lines += 1;
             s.set(lines.min(CONFIGURE_LINES - 1), CONFIGURE_LINES);
             s.note(l);
-        },
-    );
+        });
     if let Err(e) = result {
         // meson's own log says more than what it prints.
         let own = build.join("meson-logs/meson-log.txt");
         let kept = cache.log("meson");
         let hint_of = |more: String| match e {
-            Error::Step {
-                what,
-                status,
-                log,
-                tail,
-                hint,
-            } => Error::Step {
-                what,
-                status,
-                log,
-                tail,
-                hint: hint + &more,
-            },
+            Error::Step { what, status, log, tail, hint } => {
+                Error::Step { what, status, log, tail, hint: hint + &more }
+            }
             other => other,
         };
         let e = match fs::copy(&own, &kept) {
@@ -312,10 +256,7 @@ fn configure(
 
 /// Drops the oldest folders of finished binaries with this one's name.
 fn prune(finished: &Path) -> Result<()> {
-    let (Some(parent), Some(own)) = (
-        finished.parent(),
-        finished.file_name().and_then(|n| n.to_str()),
-    ) else {
+    let (Some(parent), Some(own)) = (finished.parent(), finished.file_name().and_then(|n| n.to_str())) else {
         return Ok(());
     };
     let Some((name, _)) = own.rsplit_once('-') else {
@@ -324,21 +265,12 @@ fn prune(finished: &Path) -> Result<()> {
     let mut folders: Vec<_> = fs::read_dir(parent)
         .at("read", parent)?
         .filter_map(|e| e.ok())
-        .filter(|e| {
-            e.file_name()
-                .to_str()
-                .and_then(|f| f.rsplit_once('-'))
-                .is_some_and(|(n, _)| n == name)
-        })
+        .filter(|e| e.file_name().to_str().and_then(|f| f.rsplit_once('-')).is_some_and(|(n, _)| n == name))
         .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
         .collect();
     folders.sort();
     let surplus = folders.len().saturating_sub(KEPT);
-    for (_, folder) in folders
-        .into_iter()
-        .take(surplus)
-        .filter(|(_, f)| f != finished)
-    {
+    for (_, folder) in folders.into_iter().take(surplus).filter(|(_, f)| f != finished) {
         cache::remove_dir(&folder)?;
     }
     Ok(())
@@ -349,12 +281,7 @@ mod tests {
     use super::*;
 
     fn library(name: &str, hash: &str) -> Library {
-        Library {
-            name: name.into(),
-            archive: "/none".into(),
-            hash: hash.into(),
-            points: vec![],
-        }
+        Library { name: name.into(), archive: "/none".into(), hash: hash.into(), points: vec![] }
     }
 
     #[test]
@@ -365,24 +292,10 @@ mod tests {
         let cache = Cache::at("/c");
         let of = |key: &str, l: Option<&Library>| finished(&cache, &home, key, l).unwrap();
         let a = of("k", Some(&library("count", "h")));
-        assert!(
-            a.starts_with("/c/bin")
-                && a.file_name()
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .starts_with("count-")
-        );
+        assert!(a.starts_with("/c/bin") && a.file_name().unwrap().to_str().unwrap().starts_with("count-"));
         assert_ne!(a, of("other", Some(&library("count", "h"))));
         assert_ne!(a, of("k", Some(&library("count", "other"))));
-        assert!(
-            of("k", None)
-                .file_name()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .starts_with("plain-")
-        );
+        assert!(of("k", None).file_name().unwrap().to_str().unwrap().starts_with("plain-"));
         cache::write(&home.header(), "2").unwrap();
         assert_ne!(a, of("k", Some(&library("count", "h"))));
     }
@@ -398,16 +311,11 @@ mod tests {
             fs::create_dir_all(dir.path().join(other)).unwrap();
         }
         prune(&dir.path().join("count-000000000000")).unwrap();
-        let mut left: Vec<_> = fs::read_dir(dir.path())
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         assert_eq!(left.len(), 2 + KEPT + 1);
-        assert!(
-            left.contains(&"count-000000000000".into())
-                && !left.contains(&"count-000000000001".into())
-        );
+        assert!(left.contains(&"count-000000000000".into()) && !left.contains(&"count-000000000001".into()));
         assert!(left.contains(&"count-more-000000000000".into()));
     }
 }

@@ -44,11 +44,7 @@ pub struct Lock {
 impl Cache {
     /// Finds the root; creates nothing.
     pub fn open() -> Result<Cache> {
-        let set = |name| {
-            std::env::var_os(name)
-                .filter(|v| !v.is_empty())
-                .map(PathBuf::from)
-        };
+        let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let root = match set("TRAPLINE_CACHE") {
             Some(dir) => dir,
             None => match set("XDG_CACHE_HOME").filter(|p| p.is_absolute()) {
@@ -84,20 +80,12 @@ impl Cache {
     pub fn lock(&self) -> Result<Lock> {
         create_dir(&self.root)?;
         let path = self.path("lock");
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .at("open", &path)?;
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).at("open", &path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut owner = String::new();
             file.read_to_string(&mut owner).at("read", &path)?;
-            eprintln!(
-                "trapline: waiting for another trapline that is building (process {})",
-                owner.trim()
-            );
+            eprintln!("trapline: waiting for another trapline that is building (process {})", owner.trim());
             loop {
                 match flock(&file, FlockOperation::LockExclusive) {
                     Ok(()) => break,
@@ -123,10 +111,7 @@ impl Cache {
     /// An empty folder under `tmp/`, removed when dropped. Needs the lock, as its presence in the arguments says.
     pub fn staging(&self, _lock: &Lock, name: &str) -> Result<tempfile::TempDir> {
         let tmp = self.path("tmp");
-        tempfile::Builder::new()
-            .prefix(&format!("{name}."))
-            .tempdir_in(&tmp)
-            .at("create a folder in", tmp)
+        tempfile::Builder::new().prefix(&format!("{name}.")).tempdir_in(&tmp).at("create a folder in", tmp)
     }
 
     /// Gives a finished folder its name, replacing what had it.
@@ -136,10 +121,7 @@ impl Cache {
         }
         if name.exists() {
             // Out of the way first: removing it could be interrupted, a rename cannot.
-            let old = tempfile::Builder::new()
-                .prefix("old.")
-                .tempdir_in(self.path("tmp"))
-                .at("create", name)?;
+            let old = tempfile::Builder::new().prefix("old.").tempdir_in(self.path("tmp")).at("create", name)?;
             fs::rename(name, old.path().join("it")).at("move", name)?;
         }
         fs::rename(staged, name).at("rename", staged)
@@ -173,23 +155,13 @@ pub fn remove_file(path: &Path) -> Result<()> {
 
 /// Writes a file so that readers see the old or the new content, never a part.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
-    let parent = path
-        .parent()
-        .ok_or_else(|| Error::Bug(format!("{} has no parent", path.display())))?;
+    let parent = path.parent().ok_or_else(|| Error::Bug(format!("{} has no parent", path.display())))?;
     create_dir(parent)?;
-    let mut temporary = tempfile::Builder::new()
-        .prefix(".writing.")
-        .tempfile_in(parent)
-        .at("create", path)?;
+    let mut temporary = tempfile::Builder::new().prefix(".writing.").tempfile_in(parent).at("create", path)?;
     temporary.write_all(content.as_ref()).at("write", path)?;
     use std::os::unix::fs::PermissionsExt;
-    temporary
-        .as_file()
-        .set_permissions(fs::Permissions::from_mode(0o644))
-        .at("write", path)?;
-    temporary
-        .persist(path)
-        .map_err(|e| Error::io("write", path, e.error))?;
+    temporary.as_file().set_permissions(fs::Permissions::from_mode(0o644)).at("write", path)?;
+    temporary.persist(path).map_err(|e| Error::io("write", path, e.error))?;
     Ok(())
 }
 
@@ -204,10 +176,7 @@ pub fn write_if_changed(path: &Path, content: impl AsRef<[u8]>) -> Result<bool> 
 
 /// Bytes that an unprivileged user can still write to the file system of `path`; 0 if that cannot be told.
 pub fn free_space(path: &Path) -> u64 {
-    let existing = path
-        .ancestors()
-        .find(|p| p.exists())
-        .unwrap_or(Path::new("/"));
+    let existing = path.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     rustix::fs::statvfs(existing).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize))
 }
 
@@ -250,12 +219,10 @@ pub fn short(hash: &str) -> &str {
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut s, b| {
-            let _ = write!(s, "{b:02x}");
-            s
-        })
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
 }
 
 #[cfg(test)]
@@ -274,13 +241,8 @@ mod tests {
             let inner = staged.path().join("x");
             fs::create_dir(&inner).unwrap();
             fs::write(inner.join("f"), content).unwrap();
-            cache
-                .publish(&lock, &inner, &cache.path("thing/x"))
-                .unwrap();
-            assert_eq!(
-                fs::read_to_string(cache.path("thing/x/f")).unwrap(),
-                content
-            );
+            cache.publish(&lock, &inner, &cache.path("thing/x")).unwrap();
+            assert_eq!(fs::read_to_string(cache.path("thing/x/f")).unwrap(), content);
         }
         drop(lock);
         assert_eq!(fs::read_dir(cache.path("tmp")).unwrap().count(), 0);

@@ -13,8 +13,8 @@ use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
 use crate::prepare::{self, Wish};
-use crate::session;
 use crate::run::{self, Format, Options, Prepared};
+use crate::session;
 use crate::target::{TARGETS, Target};
 use crate::{Error, Result};
 
@@ -96,12 +96,7 @@ struct Run {
     #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer"])]
     plain: bool,
     /// The program, found as a shell finds it, and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
@@ -136,9 +131,9 @@ struct Doctor {
 fn key_value(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("the key is empty".into()),
-        Some((key, value)) if key.contains(',') || value.contains(',') => Err(format!(
-            "'{key}' cannot have a comma: QEMU separates options by it"
-        )),
+        Some((key, value)) if key.contains(',') || value.contains(',') => {
+            Err(format!("'{key}' cannot have a comma: QEMU separates options by it"))
+        }
         Some((key, value)) => Ok((key.into(), value.into())),
         None => Err("not of the form KEY=VALUE".into()),
     }
@@ -146,8 +141,7 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 
 /// The command with what analyzers add to it.
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("run", run::augment)
-        .mut_subcommand("attach", session::augment)
+    Cli::command().mut_subcommand("run", run::augment).mut_subcommand("attach", session::augment)
 }
 
 pub fn main() -> ExitCode {
@@ -160,11 +154,7 @@ pub fn main() -> ExitCode {
         }
     };
     let result = Cli::from_arg_matches(&matches)
-        .map_err(|e| {
-            Error::Bug(format!(
-                "the command line was accepted and then was not: {e}"
-            ))
-        })
+        .map_err(|e| Error::Bug(format!("the command line was accepted and then was not: {e}")))
         .and_then(|cli| dispatch(cli, &matches));
     result.unwrap_or_else(|e| {
         e.print();
@@ -175,10 +165,7 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
     match cli.command {
         Cmd::Run(args) => {
-            let matches = matches
-                .subcommand_matches("run")
-                .cloned()
-                .unwrap_or_default();
+            let matches = matches.subcommand_matches("run").cloned().unwrap_or_default();
             let (prepared, options) = prepare_run(args, matches)?;
             run::launch(prepared, options)
         }
@@ -200,31 +187,17 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
 fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Options)> {
     // What is wrong with the program is said before minutes are spent on building.
     let Some((program, arguments)) = args.command.split_first() else {
-        return Err(Error::Usage {
-            what: "no program to run".into(),
-            hint: "trapline run -- PROGRAM ARGS…".into(),
-        });
+        return Err(Error::Usage { what: "no program to run".into(), hint: "trapline run -- PROGRAM ARGS…".into() });
     };
     let guest = lookup::guest(program, arguments)?;
-    let chosen = args.prefix.or_else(|| {
-        std::env::var_os("QEMU_LD_PREFIX")
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    });
+    let chosen =
+        args.prefix.or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));
     let prefix = lookup::prefix(&guest, chosen.as_deref())?;
 
     let home = Home::find()?;
     let cache = Cache::open()?;
-    let analyzer = if args.plain {
-        None
-    } else {
-        Some(analyzer::find(&home, &args.analyzer)?)
-    };
-    let wish = Wish {
-        analyzer: analyzer.clone(),
-        targets: vec![guest.target],
-        qemu_src: args.qemu_src,
-    };
+    let analyzer = if args.plain { None } else { Some(analyzer::find(&home, &args.analyzer)?) };
+    let wish = Wish { analyzer: analyzer.clone(), targets: vec![guest.target], qemu_src: args.qemu_src };
     let qemu = prepare::qemu(&cache, &home, &wish, guest.target)?;
     let prepared = Prepared {
         qemu,
@@ -234,14 +207,8 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args: guest.args,
         prefix,
     };
-    let options = Options {
-        analyzer,
-        output: args.output,
-        format: args.format,
-        lossy: args.lossy,
-        opts: args.opts,
-        matches,
-    };
+    let options =
+        Options { analyzer, output: args.output, format: args.format, lossy: args.lossy, opts: args.opts, matches };
     Ok((prepared, options))
 }
 
@@ -251,11 +218,7 @@ fn build(args: Build) -> Result<ExitCode> {
         let named: Vec<&'static Target> = match name.as_str() {
             "all" => TARGETS.iter().collect(),
             name => {
-                vec![
-                    Target::named(name.trim()).ok_or_else(|| Error::UnknownTarget {
-                        name: name.trim().into(),
-                    })?,
-                ]
+                vec![Target::named(name.trim()).ok_or_else(|| Error::UnknownTarget { name: name.trim().into() })?]
             }
         };
         for target in named {
@@ -279,11 +242,7 @@ fn build(args: Build) -> Result<ExitCode> {
         wanted.push(Some(analyzer::find(&home, name)?));
     }
     for analyzer in wanted {
-        let wish = Wish {
-            analyzer,
-            targets: targets.clone(),
-            qemu_src: args.qemu_src.clone(),
-        };
+        let wish = Wish { analyzer, targets: targets.clone(), qemu_src: args.qemu_src.clone() };
         let folder = prepare::ensure(&cache, &home, &wish)?;
         for target in &targets {
             print(format!("{}\n", build::binary(&folder, target).display()).as_bytes())?;
@@ -309,9 +268,7 @@ pub(crate) fn print(bytes: &[u8]) -> Result<ExitCode> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::io("write", "standard output", e))
-        }
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::io("write", "standard output", e)),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
@@ -321,9 +278,7 @@ mod tests {
     use super::*;
 
     fn parse(args: &[&str]) -> std::result::Result<Cli, clap::Error> {
-        command()
-            .try_get_matches_from(args)
-            .and_then(|m| Cli::from_arg_matches(&m))
+        command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m))
     }
 
     #[test]
@@ -338,19 +293,12 @@ mod tests {
             &["trapline", "run", "ls", "--help", "-o", "x"],
             &["trapline", "run", "-a", "count", "ls", "--help", "-o", "x"],
         ] {
-            let Cmd::Run(run) = parse(args).unwrap().command else {
-                panic!()
-            };
+            let Cmd::Run(run) = parse(args).unwrap().command else { panic!() };
             assert_eq!(run.command, ["ls", "--help", "-o", "x"], "{args:?}");
             assert_eq!(run.analyzer, "count");
             assert_eq!(run.output, None);
         }
-        let Cmd::Run(run) = parse(&["trapline", "run", "--", "a", "--", "b"])
-            .unwrap()
-            .command
-        else {
-            panic!()
-        };
+        let Cmd::Run(run) = parse(&["trapline", "run", "--", "a", "--", "b"]).unwrap().command else { panic!() };
         assert_eq!(run.command, ["a", "--", "b"]);
     }
 
@@ -372,17 +320,11 @@ mod tests {
 
     #[test]
     fn targets_may_be_lists() {
-        let Cmd::Build(b) = parse(&["trapline", "build", "--target", "a,b", "--target", "c"])
-            .unwrap()
-            .command
-        else {
+        let Cmd::Build(b) = parse(&["trapline", "build", "--target", "a,b", "--target", "c"]).unwrap().command else {
             panic!()
         };
         assert_eq!(b.target, ["a", "b", "c"]);
         let e = build(b).unwrap_err();
-        assert!(
-            e.to_string().contains("'a'") && e.hint().contains("x86_64"),
-            "{e}"
-        );
+        assert!(e.to_string().contains("'a'") && e.hint().contains("x86_64"), "{e}");
     }
 }

@@ -43,30 +43,15 @@ pub struct Need {
 }
 
 pub const NEEDS: &[Need] = &[
-    Need {
-        what: "a C compiler",
-        purpose: For::Qemu,
-        packages: &["gcc", "libc6-dev"],
-        met: has_cc,
-    },
-    Need {
-        what: "pkg-config",
-        purpose: For::Qemu,
-        packages: &["pkg-config"],
-        met: || has("pkg-config"),
-    },
+    Need { what: "a C compiler", purpose: For::Qemu, packages: &["gcc", "libc6-dev"], met: has_cc },
+    Need { what: "pkg-config", purpose: For::Qemu, packages: &["pkg-config"], met: || has("pkg-config") },
     Need {
         what: "GLib's headers",
         purpose: For::Qemu,
         packages: &["libglib2.0-dev"],
         met: || pkg("glib-2.0") && pkg("gmodule-no-export-2.0"),
     },
-    Need {
-        what: "zlib's headers",
-        purpose: For::Qemu,
-        packages: &["zlib1g-dev"],
-        met: || pkg("zlib"),
-    },
+    Need { what: "zlib's headers", purpose: For::Qemu, packages: &["zlib1g-dev"], met: || pkg("zlib") },
     Need {
         what: "Python 3.8 or newer with venv",
         purpose: For::Qemu,
@@ -85,24 +70,9 @@ pub const NEEDS: &[Need] = &[
         packages: &["xz-utils", "tar"],
         met: || has("xz") && has("tar"),
     },
-    Need {
-        what: "git or patch",
-        purpose: For::Patch,
-        packages: &["patch"],
-        met: || has("patch") || has("git"),
-    },
-    Need {
-        what: "cargo",
-        purpose: For::Analyzer,
-        packages: &[],
-        met: || has("cargo"),
-    },
-    Need {
-        what: "libclang",
-        purpose: For::Analyzer,
-        packages: &["libclang-dev"],
-        met: has_libclang,
-    },
+    Need { what: "git or patch", purpose: For::Patch, packages: &["patch"], met: || has("patch") || has("git") },
+    Need { what: "cargo", purpose: For::Analyzer, packages: &[], met: || has("cargo") },
+    Need { what: "libclang", purpose: For::Analyzer, packages: &["libclang-dev"], met: has_libclang },
     Need {
         what: "flex and bison",
         purpose: For::Hexagon,
@@ -113,18 +83,12 @@ pub const NEEDS: &[Need] = &[
 
 /// Makes sure that everything for these purposes is there.
 pub fn ensure(cache: &Cache, lock: &Lock, purposes: &[For]) -> Result<()> {
-    let missing: Vec<&Need> = NEEDS
-        .iter()
-        .filter(|n| purposes.contains(&n.purpose) && !(n.met)())
-        .collect();
+    let missing: Vec<&Need> = NEEDS.iter().filter(|n| purposes.contains(&n.purpose) && !(n.met)()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let packages: Vec<&str> = missing.iter().flat_map(|n| n.packages).copied().collect();
-    let can_install = is_debian()
-        && rustix::process::geteuid().is_root()
-        && has("apt-get")
-        && !packages.is_empty();
+    let can_install = is_debian() && rustix::process::geteuid().is_root() && has("apt-get") && !packages.is_empty();
     if can_install {
         install(cache, lock, &packages)?;
     }
@@ -145,25 +109,12 @@ pub fn advice(missing: &[&Need]) -> String {
     let mut advice = Vec::new();
     if !packages.is_empty() {
         if is_debian() {
-            let sudo = if rustix::process::geteuid().is_root() {
-                ""
-            } else {
-                "sudo "
-            };
-            let update = if has_lists() {
-                String::new()
-            } else {
-                format!("{sudo}apt-get update && ")
-            };
+            let sudo = if rustix::process::geteuid().is_root() { "" } else { "sudo " };
+            let update = if has_lists() { String::new() } else { format!("{sudo}apt-get update && ") };
             let packages = packages.join(" ");
-            advice.push(format!(
-                "{update}{sudo}apt-get install --no-install-recommends {packages}"
-            ));
+            advice.push(format!("{update}{sudo}apt-get install --no-install-recommends {packages}"));
         } else {
-            advice.push(format!(
-                "install these with your package manager (Debian's names): {}",
-                packages.join(" ")
-            ));
+            advice.push(format!("install these with your package manager (Debian's names): {}", packages.join(" ")));
         }
     }
     if cargo {
@@ -190,9 +141,7 @@ fn install(cache: &Cache, _lock: &Lock, packages: &[&str]) -> Result<()> {
 /// Whether apt knows any package at all; a fresh system or container does not.
 fn has_lists() -> bool {
     let lists = std::fs::read_dir("/var/lib/apt/lists");
-    lists.is_ok_and(|mut d| {
-        d.any(|f| f.is_ok_and(|f| f.file_name().to_string_lossy().contains("_Packages")))
-    })
+    lists.is_ok_and(|mut d| d.any(|f| f.is_ok_and(|f| f.file_name().to_string_lossy().contains("_Packages"))))
 }
 
 fn apt_update(cache: &Cache) -> Result<()> {
@@ -200,13 +149,7 @@ fn apt_update(cache: &Cache) -> Result<()> {
     let mut step = Step::new(what);
     let mut command = apt();
     command.arg("update");
-    exec::logged(
-        command,
-        what,
-        &cache.log("apt-update"),
-        &mut step,
-        |s, l| show_apt(s, l, 0.0, 1.0),
-    )?;
+    exec::logged(command, what, &cache.log("apt-update"), &mut step, |s, l| show_apt(s, l, 0.0, 1.0))?;
     step.done();
     Ok(())
 }
@@ -215,19 +158,11 @@ fn apt_install(cache: &Cache, packages: &[&str]) -> Result<()> {
     let what = format!("Installing {}", packages.join(", "));
     let mut step = Step::new(&what);
     let mut command = apt();
-    command
-        .args(["install", "-y", "--no-install-recommends"])
-        .args(packages);
-    exec::logged(
-        command,
-        &what,
-        &cache.log("apt-install"),
-        &mut step,
-        |s, l| match l.starts_with("dlstatus") {
-            true => show_apt(s, l, 0.0, 0.5),
-            false => show_apt(s, l, 0.5, 0.5),
-        },
-    )?;
+    command.args(["install", "-y", "--no-install-recommends"]).args(packages);
+    exec::logged(command, &what, &cache.log("apt-install"), &mut step, |s, l| match l.starts_with("dlstatus") {
+        true => show_apt(s, l, 0.0, 0.5),
+        false => show_apt(s, l, 0.5, 0.5),
+    })?;
     step.done();
     Ok(())
 }
@@ -261,9 +196,7 @@ pub fn is_debian() -> bool {
 }
 
 fn os_release_id(text: &str) -> Option<&str> {
-    text.lines()
-        .find_map(|l| l.strip_prefix("ID="))
-        .map(|v| v.trim_matches(['"', '\'']))
+    text.lines().find_map(|l| l.strip_prefix("ID=")).map(|v| v.trim_matches(['"', '\'']))
 }
 
 pub fn has(program: &str) -> bool {
@@ -281,12 +214,7 @@ fn has_cc() -> bool {
     let dir = tempfile::tempdir();
     let Ok(dir) = dir else { return has("cc") };
     let source = dir.path().join("t.c");
-    if std::fs::write(
-        &source,
-        "#include <stdio.h>\nint main(void) { return puts(\"\") < 0; }\n",
-    )
-    .is_err()
-    {
+    if std::fs::write(&source, "#include <stdio.h>\nint main(void) { return puts(\"\") < 0; }\n").is_err() {
         return has("cc");
     }
     let mut command = exec::command(cc());
@@ -295,43 +223,29 @@ fn has_cc() -> bool {
 }
 
 fn cc() -> std::ffi::OsString {
-    std::env::var_os("CC")
-        .filter(|c| !c.is_empty())
-        .unwrap_or_else(|| "cc".into())
+    std::env::var_os("CC").filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".into())
 }
 
 fn has_python() -> bool {
     let mut command = exec::command("python3");
-    command.args([
-        "-c",
-        "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 8))",
-    ]);
+    command.args(["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 8))"]);
     exec::succeeds(command)
 }
 
 /// Where bindgen's loader looks, near enough: `LIBCLANG_PATH`, LLVM's own folders, the library folders.
 fn has_libclang() -> bool {
     let is_lib = |f: &Path| {
-        let name = f
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = f.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name == "libclang.so"
             || name.starts_with("libclang.so.")
             || (name.starts_with("libclang-") && name.contains(".so"))
     };
-    let holds = |dir: &Path| {
-        std::fs::read_dir(dir).is_ok_and(|d| d.filter_map(|f| f.ok()).any(|f| is_lib(&f.path())))
-    };
+    let holds = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|d| d.filter_map(|f| f.ok()).any(|f| is_lib(&f.path())));
     if let Some(path) = std::env::var_os("LIBCLANG_PATH") {
         let path = PathBuf::from(path);
         return is_lib(&path) || holds(&path);
     }
-    let mut folders: Vec<PathBuf> = ["/usr/lib", "/usr/lib64", "/usr/local/lib"]
-        .iter()
-        .map(PathBuf::from)
-        .collect();
+    let mut folders: Vec<PathBuf> = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].iter().map(PathBuf::from).collect();
     if let Ok(dir) = std::fs::read_dir("/usr/lib") {
         for entry in dir.filter_map(|e| e.ok()) {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -351,14 +265,8 @@ mod tests {
 
     #[test]
     fn distributions_are_told_apart() {
-        assert_eq!(
-            os_release_id("PRETTY_NAME=\"x\"\nID=debian\n"),
-            Some("debian")
-        );
-        assert_eq!(
-            os_release_id("ID=\"fedora\"\nVERSION_ID=40"),
-            Some("fedora")
-        );
+        assert_eq!(os_release_id("PRETTY_NAME=\"x\"\nID=debian\n"), Some("debian"));
+        assert_eq!(os_release_id("ID=\"fedora\"\nVERSION_ID=40"), Some("fedora"));
         assert_eq!(os_release_id("NAME=x\nVERSION_ID=1\n"), None);
     }
 

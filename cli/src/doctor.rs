@@ -32,13 +32,7 @@ struct Row {
 
 pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
     let mut rows = Vec::new();
-    let mut row = |verdict, what: &str, detail: String| {
-        rows.push(Row {
-            verdict,
-            what: what.into(),
-            detail,
-        })
-    };
+    let mut row = |verdict, what: &str, detail: String| rows.push(Row { verdict, what: what.into(), detail });
     use Verdict::*;
 
     let cache = Cache::open()?;
@@ -60,81 +54,38 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
             lacking.push(need);
             let how = match (need.packages, by_itself) {
                 ([], _) => deps::advice(&[need]),
-                (packages, true) => format!(
-                    "trapline installs {} when it is needed",
-                    packages.join(", ")
-                ),
+                (packages, true) => format!("trapline installs {} when it is needed", packages.join(", ")),
                 (packages, false) => format!("Debian: {}", packages.join(", ")),
             };
-            row(
-                if by_itself && !need.packages.is_empty() {
-                    Later
-                } else {
-                    Missing
-                },
-                need.what,
-                how,
-            );
+            row(if by_itself && !need.packages.is_empty() { Later } else { Missing }, need.what, how);
         } else if need.purpose == For::Hexagon {
-            row(
-                Later,
-                need.what,
-                format!(
-                    "only for programs for Hexagon; Debian: {}",
-                    need.packages.join(", ")
-                ),
-            );
+            row(Later, need.what, format!("only for programs for Hexagon; Debian: {}", need.packages.join(", ")));
         }
     }
 
     match &source {
-        Ok(Some(s)) => row(
-            There,
-            "QEMU's source",
-            format!("{} in {}", s.version, s.dir.display()),
-        ),
+        Ok(Some(s)) => row(There, "QEMU's source", format!("{} in {}", s.version, s.dir.display())),
         Ok(None) => match source::mirrors().first() {
-            Some(m) if fetching == Some(For::DebianSource) => row(
-                Later,
-                "QEMU's source",
-                format!("will be fetched from {}", m.uri),
-            ),
-            _ => row(
-                Later,
-                "QEMU's source",
-                "will be fetched from the project's site, or give --qemu-src".into(),
-            ),
+            Some(m) if fetching == Some(For::DebianSource) => {
+                row(Later, "QEMU's source", format!("will be fetched from {}", m.uri))
+            }
+            _ => row(Later, "QEMU's source", "will be fetched from the project's site, or give --qemu-src".into()),
         },
         Err(e) => row(Missing, "QEMU's source", format!("{e}; {}", e.hint())),
     }
     match venv::versions(&cache) {
         Some(versions) => row(There, "meson and ninja", versions),
-        None => row(
-            Later,
-            "meson and ninja",
-            "will be installed with pip into the cache".into(),
-        ),
+        None => row(Later, "meson and ninja", "will be installed with pip into the cache".into()),
     }
     match Home::find() {
         Ok(home) if home.patch().is_file() && home.header().is_file() => {
-            row(
-                There,
-                "Trapline's checkout",
-                home.root().display().to_string(),
-            );
-            row(
-                There,
-                "analyzers",
-                analyzer::shipped_names(&home).join(", "),
-            );
+            row(There, "Trapline's checkout", home.root().display().to_string());
+            row(There, "analyzers", analyzer::shipped_names(&home).join(", "));
         }
         Ok(home) => row(
             Missing,
             "Trapline's checkout",
-            format!(
-                "{} has no qemu_patches.patch; set TRAPLINE_HOME",
-                home.root().display()
-            ),
+            format!("{} has no qemu_patches.patch; set TRAPLINE_HOME", home.root().display()),
         ),
         Err(e) => row(Missing, "Trapline's checkout", format!("{e}; {}", e.hint())),
     }
@@ -143,11 +94,7 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
     row(
         if enough { There } else { Missing },
         "room for the cache",
-        format!(
-            "{} free in {}",
-            crate::error::size(free),
-            cache.root().display()
-        ),
+        format!("{} free in {}", crate::error::size(free), cache.root().display()),
     );
     let cross: Vec<&str> = TARGETS
         .iter()
@@ -156,11 +103,9 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
         .map(|(triplet, _)| *triplet)
         .collect();
     match cross.is_empty() {
-        true => row(
-            Later,
-            "foreign libraries",
-            "none; e.g. Debian's libc6-arm64-cross runs dynamic arm64 programs".into(),
-        ),
+        true => {
+            row(Later, "foreign libraries", "none; e.g. Debian's libc6-arm64-cross runs dynamic arm64 programs".into())
+        }
         false => row(There, "foreign libraries", cross.join(", ")),
     }
 
@@ -177,16 +122,9 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
     }
     let missing = rows.iter().any(|r| r.verdict == Missing);
     if !lacking.is_empty() && !by_itself {
-        text.push_str(&format!(
-            "\nTo get what is missing: {}\n",
-            deps::advice(&lacking)
-        ));
+        text.push_str(&format!("\nTo get what is missing: {}\n", deps::advice(&lacking)));
     }
-    text.push_str(if missing {
-        "\nA build would fail.\n"
-    } else {
-        "\nAll that is essential is there.\n"
-    });
+    text.push_str(if missing { "\nA build would fail.\n" } else { "\nAll that is essential is there.\n" });
     print(text.as_bytes())?;
     Ok(ExitCode::from(u8::from(missing)))
 }

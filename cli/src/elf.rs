@@ -41,14 +41,8 @@ pub fn read(path: &Path) -> Result<Option<Program>> {
     match parse(length, fetch) {
         Ok(program) => Ok(Some(program)),
         Err(Fault::NotElf) => Ok(None),
-        Err(Fault::Broken(why)) => Err(Error::BadElf {
-            program: path.to_path_buf(),
-            why,
-        }),
-        Err(Fault::Unsupported(isa)) => Err(Error::UnsupportedIsa {
-            program: path.to_path_buf(),
-            isa,
-        }),
+        Err(Fault::Broken(why)) => Err(Error::BadElf { program: path.to_path_buf(), why }),
+        Err(Fault::Unsupported(isa)) => Err(Error::UnsupportedIsa { program: path.to_path_buf(), isa }),
     }
 }
 
@@ -62,9 +56,7 @@ struct Header {
 
 fn parse(length: u64, fetch: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Result<Program, Fault> {
     let truncated = |what: &str, needs: u64| {
-        Fault::Broken(format!(
-            "a truncated ELF file: {what} would end at byte {needs}, the file has {length}"
-        ))
+        Fault::Broken(format!("a truncated ELF file: {what} would end at byte {needs}, the file has {length}"))
     };
     // Everything is read through here, so nothing is read past the end.
     let bytes = |what: &str, offset: u64, count: u64| -> Result<Vec<u8>, Fault> {
@@ -85,18 +77,14 @@ fn parse(length: u64, fetch: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Resul
         elf::ELFCLASS32 => false,
         elf::ELFCLASS64 => true,
         other => {
-            return Err(Fault::Broken(format!(
-                "an ELF file of unknown class {other}"
-            )));
+            return Err(Fault::Broken(format!("an ELF file of unknown class {other}")));
         }
     };
     let big = match ident[5] {
         elf::ELFDATA2LSB => false,
         elf::ELFDATA2MSB => true,
         other => {
-            return Err(Fault::Broken(format!(
-                "an ELF file of unknown byte order {other}"
-            )));
+            return Err(Fault::Broken(format!("an ELF file of unknown byte order {other}")));
         }
     };
     match ident[7] {
@@ -111,20 +99,14 @@ fn parse(length: u64, fetch: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Resul
     let number = |b: &[u8], at: usize, size: usize| -> u64 {
         let field = &b[at..at + size];
         let fold = |n: u64, &b: &u8| n << 8 | u64::from(b);
-        if big {
-            field.iter().fold(0, fold)
-        } else {
-            field.iter().rev().fold(0, fold)
-        }
+        if big { field.iter().fold(0, fold) } else { field.iter().rev().fold(0, fold) }
     };
     match number(&header, 16, 2) as u16 {
         elf::ET_EXEC | elf::ET_DYN => {}
         elf::ET_REL => return Err(Fault::Broken("an object file (.o), not a program".into())),
         elf::ET_CORE => return Err(Fault::Broken("a core dump, not a program".into())),
         other => {
-            return Err(Fault::Broken(format!(
-                "an ELF file of type {other}, not a program"
-            )));
+            return Err(Fault::Broken(format!("an ELF file of type {other}, not a program")));
         }
     }
     let target = target(&Header {
@@ -136,23 +118,13 @@ fn parse(length: u64, fetch: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Resul
     .map_err(Fault::Unsupported)?;
 
     let (offset, entry, count) = if wide {
-        (
-            number(&header, 32, 8),
-            number(&header, 54, 2),
-            number(&header, 56, 2),
-        )
+        (number(&header, 32, 8), number(&header, 54, 2), number(&header, 56, 2))
     } else {
-        (
-            number(&header, 28, 4),
-            number(&header, 42, 2),
-            number(&header, 44, 2),
-        )
+        (number(&header, 28, 4), number(&header, 42, 2), number(&header, 44, 2))
     };
     let least = if wide { 56 } else { 32 };
     if count == 0 || entry < least {
-        return Err(Fault::Broken(
-            "an ELF file without program headers, not a program".into(),
-        ));
+        return Err(Fault::Broken("an ELF file without program headers, not a program".into()));
     }
     let table = bytes("its program headers", offset, entry * count)?;
     let mut loader = None;
@@ -178,9 +150,7 @@ fn parse(length: u64, fetch: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> Resul
                     name.pop();
                 }
                 if name.is_empty() || name.contains(&0) {
-                    return Err(Fault::Broken(
-                        "an ELF file that names no usable dynamic loader".into(),
-                    ));
+                    return Err(Fault::Broken("an ELF file that names no usable dynamic loader".into()));
                 }
                 loader = Some(PathBuf::from(std::ffi::OsString::from_vec(name)));
             }
@@ -209,14 +179,12 @@ fn target(h: &Header) -> Result<&'static Target, String> {
         (elf::EM_ARM, false, true) => "armeb",
         (elf::EM_RISCV, false, false) => "riscv32",
         (elf::EM_RISCV, true, false) => "riscv64",
-        (elf::EM_MIPS | elf::EM_MIPS_RS3_LE, false, big) => {
-            match (h.flags & elf::EF_MIPS_ABI2 != 0, big) {
-                (false, true) => "mips",
-                (false, false) => "mipsel",
-                (true, true) => "mipsn32",
-                (true, false) => "mipsn32el",
-            }
-        }
+        (elf::EM_MIPS | elf::EM_MIPS_RS3_LE, false, big) => match (h.flags & elf::EF_MIPS_ABI2 != 0, big) {
+            (false, true) => "mips",
+            (false, false) => "mipsel",
+            (true, true) => "mipsn32",
+            (true, false) => "mipsn32el",
+        },
         (elf::EM_MIPS, true, true) => "mips64",
         (elf::EM_MIPS, true, false) => "mips64el",
         (elf::EM_PPC, false, true) => "ppc",
@@ -258,13 +226,8 @@ fn target(h: &Header) -> Result<&'static Target, String> {
                 elf::EM_ALTERA_NIOS2 => "Nios II",
                 NANOMIPS => "nanoMIPS",
                 _ => {
-                    let (bits, order) = (
-                        if wide { 64 } else { 32 },
-                        if big { "big" } else { "little" },
-                    );
-                    return Err(format!(
-                        "ELF machine {machine} ({bits} bits, {order}-endian)"
-                    ));
+                    let (bits, order) = (if wide { 64 } else { 32 }, if big { "big" } else { "little" });
+                    return Err(format!("ELF machine {machine} ({bits} bits, {order}-endian)"));
                 }
             };
             return Err(name.into());
@@ -282,34 +245,15 @@ mod tests {
         let mut out = Vec::new();
         let put = |out: &mut Vec<u8>, value: u64, size: usize| {
             let bytes = value.to_le_bytes();
-            if big {
-                out.extend(bytes[..size].iter().rev())
-            } else {
-                out.extend(&bytes[..size])
-            }
+            if big { out.extend(bytes[..size].iter().rev()) } else { out.extend(&bytes[..size]) }
         };
         let word = if wide { 8 } else { 4 };
         let (header, entry) = if wide { (64, 56) } else { (52, 32) };
         let count = 1 + usize::from(loader.is_some());
-        let name = loader
-            .map(|l| [l.as_bytes(), b"\0"].concat())
-            .unwrap_or_default();
+        let name = loader.map(|l| [l.as_bytes(), b"\0"].concat()).unwrap_or_default();
         let total = header + count * entry + name.len();
         out.extend(b"\x7fELF");
-        out.extend([
-            if wide { 2 } else { 1 },
-            if big { 2 } else { 1 },
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-        ]);
+        out.extend([if wide { 2 } else { 1 }, if big { 2 } else { 1 }, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         put(&mut out, 2, 2);
         put(&mut out, machine.into(), 2);
         put(&mut out, 1, 4);
@@ -345,9 +289,7 @@ mod tests {
     fn parse_bytes(bytes: &[u8]) -> Result<Program, Fault> {
         parse(bytes.len() as u64, |offset, buffer| {
             let from = offset as usize;
-            let part = bytes
-                .get(from..from + buffer.len())
-                .ok_or(io::ErrorKind::UnexpectedEof)?;
+            let part = bytes.get(from..from + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
             buffer.copy_from_slice(part);
             Ok(())
         })
@@ -416,10 +358,7 @@ mod tests {
         }
         let mut freebsd = tiny(true, false, 62, 0, None);
         freebsd[7] = 9;
-        assert_eq!(
-            parse_bytes(&freebsd).err(),
-            Some(Fault::Unsupported("FreeBSD".into()))
-        );
+        assert_eq!(parse_bytes(&freebsd).err(), Some(Fault::Unsupported("FreeBSD".into())));
     }
 
     #[test]
@@ -428,10 +367,7 @@ mod tests {
             let machine = if wide { 62 } else { 8 };
             let whole = tiny(wide, big, machine, 0, Some("/lib/ld.so.1"));
             for length in 4..whole.len() {
-                assert!(
-                    matches!(parse_bytes(&whole[..length]), Err(Fault::Broken(_))),
-                    "cut at {length}"
-                );
+                assert!(matches!(parse_bytes(&whole[..length]), Err(Fault::Broken(_))), "cut at {length}");
             }
             for length in 0..4 {
                 assert_eq!(parse_bytes(&whole[..length]).err(), Some(Fault::NotElf));

@@ -43,12 +43,7 @@ pub enum Error {
     UnsupportedIsa { program: PathBuf, isa: String },
     /// User: `#!` names something that is not there or cannot be run.
     #[error("{}: its first line asks for the interpreter {}, {why}", script.display(), interpreter.display())]
-    BadInterpreter {
-        script: PathBuf,
-        interpreter: PathBuf,
-        why: String,
-        code: u8,
-    },
+    BadInterpreter { script: PathBuf, interpreter: PathBuf, why: String, code: u8 },
     /// User: scripts that interpret each other more than the kernel allows.
     #[error("{}: more than {limit} interpreters in a row", script.display())]
     InterpreterLoop { script: PathBuf, limit: usize },
@@ -57,12 +52,7 @@ pub enum Error {
         "{}: needs the dynamic loader {}, which is neither {} nor on this machine",
         program.display(), loader.display(), searched
     )]
-    LoaderMissing {
-        program: PathBuf,
-        loader: PathBuf,
-        searched: String,
-        hint: String,
-    },
+    LoaderMissing { program: PathBuf, loader: PathBuf, searched: String, hint: String },
     /// User: `--target` names nothing that QEMU 10.0 has.
     #[error("no QEMU user-mode target is called '{name}'")]
     UnknownTarget { name: String },
@@ -95,46 +85,25 @@ pub enum Error {
     // ---- the environment's ------------------------------------------------------------------
     /// Environment: packages that are missing and that we may not install.
     #[error("this machine lacks {}", .missing.join(", "))]
-    MissingPackages {
-        missing: Vec<String>,
-        command: String,
-    },
+    MissingPackages { missing: Vec<String>, command: String },
     /// Environment: a command that we ran failed. `tail` is the end of its log.
     #[error("{what} failed ({status}); the log is {}\n{}", log.display(), indent(tail))]
-    Step {
-        what: String,
-        status: String,
-        log: PathBuf,
-        tail: String,
-        hint: String,
-    },
+    Step { what: String, status: String, log: PathBuf, tail: String, hint: String },
     /// Environment: a command that we need cannot be started.
     #[error("cannot start {command}: {source}")]
     Spawn { command: String, source: io::Error },
     /// Environment: the disk is full.
     #[error("no space left in {} ({} free) while {doing}", folder.display(), size(*free))]
-    NoSpace {
-        folder: PathBuf,
-        free: u64,
-        doing: String,
-    },
+    NoSpace { folder: PathBuf, free: u64, doing: String },
     /// Environment: reading or writing a file failed.
     #[error("cannot {doing} {}: {source}", path.display())]
-    Io {
-        doing: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// Environment: QEMU's source cannot be had. One line for each way that was tried.
     #[error("QEMU's source cannot be had:\n{}", tried.iter().map(|t| format!("  - {t}")).collect::<Vec<_>>().join("\n"))]
     NoSource { tried: Vec<String> },
     /// Environment: what was downloaded is not what it should be.
     #[error("{}: its SHA-256 is {found}, not {wanted}", file.display())]
-    Checksum {
-        file: PathBuf,
-        found: String,
-        wanted: String,
-    },
+    Checksum { file: PathBuf, found: String, wanted: String },
     /// Environment: the checkout that holds the patch and the analyzers is gone.
     #[error("{} is not Trapline's checkout (no {missing})", folder.display())]
     NoHome { folder: PathBuf, missing: String },
@@ -142,12 +111,7 @@ pub enum Error {
     // ---- ours -------------------------------------------------------------------------------
     /// Ours: the patch does not apply to a version that it should fit.
     #[error("{} does not fit QEMU {version}: {what}\n{}", patch.display(), indent(detail))]
-    PatchDoesNotFit {
-        patch: PathBuf,
-        version: String,
-        what: String,
-        detail: String,
-    },
+    PatchDoesNotFit { patch: PathBuf, version: String, what: String, detail: String },
     /// Ours: something that cannot happen did.
     #[error("{0}")]
     Bug(String),
@@ -204,15 +168,12 @@ impl Error {
     pub fn hint(&self) -> String {
         use Error::*;
         match self {
-            ProgramNotFound { in_path: true, .. } => {
-                "give the program's path, or put its folder into PATH".into()
-            }
+            ProgramNotFound { in_path: true, .. } => "give the program's path, or put its folder into PATH".into(),
             ProgramNotFound { .. } => "check the path".into(),
-            NotExecutable { .. } => {
-                "give a program that you may read and execute (chmod +rx FILE)".into()
-            }
+            NotExecutable { .. } => "give a program that you may read and execute (chmod +rx FILE)".into(),
             NotAProgram { .. } => {
-                "name its interpreter: trapline run … -- INTERPRETER FILE, or begin the file with '#!INTERPRETER'".into()
+                "name its interpreter: trapline run … -- INTERPRETER FILE, or begin the file with '#!INTERPRETER'"
+                    .into()
             }
             BadElf { .. } => "get a whole copy of the program".into(),
             UnsupportedIsa { .. } => format!(
@@ -251,9 +212,7 @@ impl Error {
             NotServed { .. } => "what QEMU said above tells why".into(),
             Checksum { .. } => "the file was removed; try again, and do not use it if it happens twice".into(),
             NoHome { .. } => "set TRAPLINE_HOME to Trapline's checkout".into(),
-            PatchDoesNotFit { .. } => {
-                "give another 10.0.y with --qemu-src, and report this with the version".into()
-            }
+            PatchDoesNotFit { .. } => "give another 10.0.y with --qemu-src, and report this with the version".into(),
             Bug(_) => "this is a bug in Trapline; please report it".into(),
         }
     }
@@ -273,22 +232,12 @@ impl Error {
 
     pub fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
         let path = path.into();
-        if source.raw_os_error() == Some(libc::ENOSPC)
-            || source.raw_os_error() == Some(libc::EDQUOT)
-        {
+        if source.raw_os_error() == Some(libc::ENOSPC) || source.raw_os_error() == Some(libc::EDQUOT) {
             let folder = existing(&path);
             let free = crate::cache::free_space(&folder);
-            return Error::NoSpace {
-                folder,
-                free,
-                doing: format!("trying to {doing} {}", path.display()),
-            };
+            return Error::NoSpace { folder, free, doing: format!("trying to {doing} {}", path.display()) };
         }
-        Error::Io {
-            doing,
-            path,
-            source,
-        }
+        Error::Io { doing, path, source }
     }
 }
 
@@ -305,17 +254,11 @@ impl<T> At<T> for io::Result<T> {
 
 /// The nearest folder above `path` that exists.
 fn existing(path: &Path) -> PathBuf {
-    path.ancestors()
-        .find(|p| p.is_dir())
-        .unwrap_or(Path::new("/"))
-        .to_path_buf()
+    path.ancestors().find(|p| p.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
 }
 
 fn indent(text: &str) -> String {
-    text.lines()
-        .map(|l| format!("    {l}"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    text.lines().map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
 }
 
 /// Bytes for people: `12.3 GiB`.
@@ -327,11 +270,7 @@ pub fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} bytes")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
 #[cfg(test)]
@@ -340,18 +279,10 @@ mod tests {
 
     #[test]
     fn full_disk_is_told_apart_from_other_io_errors() {
-        let e = Error::io(
-            "write",
-            "/tmp/x/y",
-            io::Error::from_raw_os_error(libc::ENOSPC),
-        );
+        let e = Error::io("write", "/tmp/x/y", io::Error::from_raw_os_error(libc::ENOSPC));
         assert!(matches!(e, Error::NoSpace { .. }), "{e}");
         assert!(e.to_string().contains("free"), "{e}");
-        let e = Error::io(
-            "write",
-            "/tmp/x/y",
-            io::Error::from_raw_os_error(libc::EACCES),
-        );
+        let e = Error::io("write", "/tmp/x/y", io::Error::from_raw_os_error(libc::EACCES));
         assert!(matches!(e, Error::Io { .. }), "{e}");
     }
 
@@ -363,21 +294,8 @@ mod tests {
 
     #[test]
     fn codes_follow_the_shells() {
-        assert_eq!(
-            Error::ProgramNotFound {
-                program: "x".into(),
-                in_path: true
-            }
-            .code(),
-            127
-        );
-        assert_eq!(
-            Error::NotAProgram {
-                program: "x".into()
-            }
-            .code(),
-            126
-        );
+        assert_eq!(Error::ProgramNotFound { program: "x".into(), in_path: true }.code(), 127);
+        assert_eq!(Error::NotAProgram { program: "x".into() }.code(), 126);
         assert_eq!(Error::Bug("x".into()).code(), 125);
     }
 }

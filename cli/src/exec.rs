@@ -70,9 +70,7 @@ pub fn logged(
     let mut file = File::create(log).at("create", log)?;
     writeln!(file, "$ {}", shown(&command)).at("write", log)?;
     let (reader, writer) = std::io::pipe().at("open a pipe for", log)?;
-    command
-        .stdout(writer.try_clone().at("open a pipe for", log)?)
-        .stderr(writer);
+    command.stdout(writer.try_clone().at("open a pipe for", log)?).stderr(writer);
     let mut child = command.spawn().map_err(|e| spawn_error(&command, e))?;
     // `command` still holds the pipe's writing ends; without this we would wait for ourselves.
     drop(command);
@@ -110,45 +108,30 @@ pub fn failure(what: &str, status: &ExitStatus, log: &Path) -> Error {
     if tail.contains("No space left on device") || tail.contains("Disk quota exceeded") {
         let folder = log.parent().unwrap_or(Path::new("/")).to_path_buf();
         let free = crate::cache::free_space(&folder);
-        return Error::NoSpace {
-            folder,
-            free,
-            doing: format!("{what} (log: {})", log.display()),
-        };
+        return Error::NoSpace { folder, free, doing: format!("{what} (log: {})", log.display()) };
     }
     Error::Step {
         what: what.to_string(),
         status: status.to_string(),
         log: log.to_path_buf(),
         tail,
-        hint: "nothing half-made is left; mend what the log says and run the same command again"
-            .into(),
+        hint: "nothing half-made is left; mend what the log says and run the same command again".into(),
     }
 }
 
 /// Runs quietly and gives standard output, or nothing if the command cannot be had or fails.
 pub fn output(mut command: Command) -> Option<String> {
     let output = command.stderr(Stdio::null()).output().ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Whether the command can be had and succeeds.
 pub fn succeeds(mut command: Command) -> bool {
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
 pub fn spawn_error(command: &Command, source: std::io::Error) -> Error {
-    Error::Spawn {
-        command: command.get_program().to_string_lossy().into_owned(),
-        source,
-    }
+    Error::Spawn { command: command.get_program().to_string_lossy().into_owned(), source }
 }
 
 /// The command as one could type it.
@@ -183,9 +166,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut c = command("/bin/sh");
         c.args(["-c", script]);
-        let r = logged(c, "the test", log, &mut Step::new("test"), |_, l| {
-            seen.push(l.to_string())
-        });
+        let r = logged(c, "the test", log, &mut Step::new("test"), |_, l| seen.push(l.to_string()));
         (r, seen)
     }
 
@@ -198,20 +179,14 @@ mod tests {
         assert_eq!(seen, ["one", "two"]);
         let (r, _) = run("seq 100; exit 3", &log);
         let message = r.unwrap_err().to_string();
-        assert!(
-            message.contains("x.log") && message.contains("100") && message.contains("81"),
-            "{message}"
-        );
+        assert!(message.contains("x.log") && message.contains("100") && message.contains("81"), "{message}");
         assert!(!message.contains("80\n"), "{message}");
     }
 
     #[test]
     fn a_full_disk_in_the_log_is_told_as_such() {
         let dir = tempfile::tempdir().unwrap();
-        let (r, _) = run(
-            "echo 'cc1: No space left on device'; exit 1",
-            &dir.path().join("x.log"),
-        );
+        let (r, _) = run("echo 'cc1: No space left on device'; exit 1", &dir.path().join("x.log"));
         assert!(matches!(r, Err(Error::NoSpace { .. })));
     }
 

@@ -41,8 +41,7 @@ extern "C" fn look_at_sigpipe() {
     // SAFETY: all-zero is a valid `sigaction`; a null `act` only reads into `old`.
     let ignored = unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut old) == 0
-            && old.sa_sigaction == libc::SIG_IGN
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
     };
     PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
 }
@@ -95,14 +94,7 @@ pub fn spawn(mut command: Command) -> Result<Running> {
         // Held back until the handlers stand, so that none gets lost or ends us alone.
         libc::pthread_sigmask(libc::SIG_BLOCK, &ours, &mut old);
         command.pre_exec(move || {
-            libc::signal(
-                libc::SIGPIPE,
-                if pipe_was_ignored {
-                    libc::SIG_IGN
-                } else {
-                    libc::SIG_DFL
-                },
-            );
+            libc::signal(libc::SIGPIPE, if pipe_was_ignored { libc::SIG_IGN } else { libc::SIG_DFL });
             libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
             Ok(())
         });
@@ -194,10 +186,7 @@ impl End {
                 let _ = std::io::stdout().flush();
                 // SAFETY: plain system calls; all structures are valid. No core of ours beside the guest's.
                 unsafe {
-                    let none = libc::rlimit {
-                        rlim_cur: 0,
-                        rlim_max: 0,
-                    };
+                    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                     libc::setrlimit(libc::RLIMIT_CORE, &none);
                     libc::signal(signal, libc::SIG_DFL);
                     let mut set: libc::sigset_t = std::mem::zeroed();

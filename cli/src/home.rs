@@ -20,10 +20,7 @@ impl Home {
         };
         let root = root.canonicalize().unwrap_or(root);
         if !root.join("Cargo.toml").is_file() {
-            return Err(Error::NoHome {
-                folder: root,
-                missing: "Cargo.toml".into(),
-            });
+            return Err(Error::NoHome { folder: root, missing: "Cargo.toml".into() });
         }
         Ok(Home { root })
     }

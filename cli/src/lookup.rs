@@ -50,13 +50,7 @@ pub fn guest(command: &OsStr, args: &[OsString]) -> Result<Guest> {
     for _ in 0..=INTERPRETERS {
         if let Some(program) = elf::read(&file)? {
             let argv0 = argv.remove(0);
-            return Ok(Guest {
-                program: file,
-                argv0,
-                args: argv,
-                target: program.target,
-                loader: program.loader,
-            });
+            return Ok(Guest { program: file, argv0, args: argv, target: program.target, loader: program.loader });
         }
         let Some((interpreter, argument)) = script_line(&file)? else {
             return Err(Error::NotAProgram { program: file });
@@ -79,20 +73,14 @@ pub fn guest(command: &OsStr, args: &[OsString]) -> Result<Guest> {
         })?;
         file = interpreter;
     }
-    Err(Error::InterpreterLoop {
-        script: typed,
-        limit: INTERPRETERS,
-    })
+    Err(Error::InterpreterLoop { script: typed, limit: INTERPRETERS })
 }
 
 /// The file that `command` names, as `execvp` finds it.
 pub fn in_path(command: &OsStr) -> Result<PathBuf> {
     let path = std::env::var_os("PATH");
     // What `execvp` takes when PATH is not set (`confstr(_CS_PATH)`).
-    search(
-        command,
-        path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin")),
-    )
+    search(command, path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin")))
 }
 
 fn search(command: &OsStr, path: &OsStr) -> Result<PathBuf> {
@@ -101,27 +89,18 @@ fn search(command: &OsStr, path: &OsStr) -> Result<PathBuf> {
         check(&program)?;
         return Ok(program);
     }
-    let not_found = Error::ProgramNotFound {
-        program: command.into(),
-        in_path: true,
-    };
+    let not_found = Error::ProgramNotFound { program: command.into(), in_path: true };
     if command.is_empty() {
         return Err(not_found);
     }
     let mut denied = None;
     for folder in path.as_bytes().split(|&b| b == b':') {
-        let folder = if folder.is_empty() {
-            Path::new(".")
-        } else {
-            Path::new(OsStr::from_bytes(folder))
-        };
+        let folder = if folder.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(folder)) };
         let candidate = folder.join(command);
         match check(&candidate) {
             Ok(()) => return Ok(candidate),
             // A folder of that name is no match at all; a file that may not be run is, if nothing better comes.
-            Err(e @ Error::NotExecutable { .. }) if !candidate.is_dir() => {
-                denied = denied.or(Some(e))
-            }
+            Err(e @ Error::NotExecutable { .. }) if !candidate.is_dir() => denied = denied.or(Some(e)),
             Err(_) => {}
         }
     }
@@ -130,20 +109,12 @@ fn search(command: &OsStr, path: &OsStr) -> Result<PathBuf> {
 
 /// That `program` is a file which may be read and executed. (The kernel needs no reading; QEMU does.)
 fn check(program: &Path) -> Result<()> {
-    let refused = |why: &str| {
-        Err(Error::NotExecutable {
-            program: program.to_path_buf(),
-            why: why.into(),
-        })
-    };
+    let refused = |why: &str| Err(Error::NotExecutable { program: program.to_path_buf(), why: why.into() });
     let metadata = match fs::metadata(program) {
         Ok(metadata) => metadata,
         Err(e) => match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => {
-                return Err(Error::ProgramNotFound {
-                    program: program.to_path_buf(),
-                    in_path: false,
-                });
+                return Err(Error::ProgramNotFound { program: program.to_path_buf(), in_path: false });
             }
             _ => return refused(&e.to_string()),
         },
@@ -166,15 +137,8 @@ fn check(program: &Path) -> Result<()> {
 /// The interpreter and its argument, if the file is a script.
 fn script_line(file: &Path) -> Result<Option<(PathBuf, Option<OsString>)>> {
     let mut first = Vec::with_capacity(FIRST_BYTES);
-    File::open(file)
-        .and_then(|f| f.take(FIRST_BYTES as u64).read_to_end(&mut first))
-        .at("read", file)?;
-    Ok(parse_script_line(&first).map(|(i, a)| {
-        (
-            PathBuf::from(OsString::from_vec(i)),
-            a.map(OsString::from_vec),
-        )
-    }))
+    File::open(file).and_then(|f| f.take(FIRST_BYTES as u64).read_to_end(&mut first)).at("read", file)?;
+    Ok(parse_script_line(&first).map(|(i, a)| (PathBuf::from(OsString::from_vec(i)), a.map(OsString::from_vec))))
 }
 
 /// `first`: at most [`FIRST_BYTES`] from the file's start.
@@ -186,14 +150,9 @@ fn parse_script_line(first: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         // The kernel's buffer ends in a NUL of its own, so one byte less of the line counts. A path that runs
         // into the end may be a part of a longer one: refused. A cut argument is taken as it is.
         None => {
-            let line = if first.len() >= FIRST_BYTES {
-                &rest[..FIRST_BYTES - 3]
-            } else {
-                rest
-            };
+            let line = if first.len() >= FIRST_BYTES { &rest[..FIRST_BYTES - 3] } else { rest };
             let start = line.iter().position(|b| !blank(b))?;
-            let whole =
-                first.len() < FIRST_BYTES || rest[start..].iter().any(|b| blank(b) || *b == 0);
+            let whole = first.len() < FIRST_BYTES || rest[start..].iter().any(|b| blank(b) || *b == 0);
             if !whole {
                 return None;
             }
@@ -208,10 +167,7 @@ fn parse_script_line(first: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     }
     let end = line.iter().position(blank).unwrap_or(line.len());
     let argument = trim(&line[end..], blank);
-    Some((
-        line[..end].to_vec(),
-        (!argument.is_empty()).then(|| argument.to_vec()),
-    ))
+    Some((line[..end].to_vec(), (!argument.is_empty()).then(|| argument.to_vec())))
 }
 
 fn trim(mut bytes: &[u8], blank: impl Fn(&u8) -> bool) -> &[u8] {
@@ -236,8 +192,7 @@ pub fn prefix(guest: &Guest, chosen: Option<&Path>) -> Result<Option<PathBuf>> {
     let Some(loader) = &guest.loader else {
         return Ok(chosen.map(Path::to_path_buf));
     };
-    let fits =
-        |path: &Path| elf::read(path).is_ok_and(|p| p.is_some_and(|p| p.target == guest.target));
+    let fits = |path: &Path| elf::read(path).is_ok_and(|p| p.is_some_and(|p| p.target == guest.target));
     let under = |prefix: &Path| prefix.join(loader.strip_prefix("/").unwrap_or(loader));
     if let Some(prefix) = chosen {
         if fits(&under(prefix)) || fits(loader) {
@@ -261,12 +216,7 @@ pub fn prefix(guest: &Guest, chosen: Option<&Path>) -> Result<Option<PathBuf>> {
             None => "in a place that Trapline knows".to_string(),
         },
     };
-    let packages: Vec<&str> = guest
-        .target
-        .cross
-        .iter()
-        .map(|(_, package)| *package)
-        .collect();
+    let packages: Vec<&str> = guest.target.cross.iter().map(|(_, package)| *package).collect();
     let give = format!(
         "give the folder that has this loader and the program's libraries: -L DIR, where DIR{} exists; or link the \
          program statically",
@@ -276,12 +226,7 @@ pub fn prefix(guest: &Guest, chosen: Option<&Path>) -> Result<Option<PathBuf>> {
         [] => give,
         packages => format!("install Debian's {}, or {give}", packages.join(" or ")),
     };
-    Err(Error::LoaderMissing {
-        program: guest.program.clone(),
-        loader: loader.clone(),
-        searched,
-        hint,
-    })
+    Err(Error::LoaderMissing { program: guest.program.clone(), loader: loader.clone(), searched, hint })
 }
 
 #[cfg(test)]
@@ -299,22 +244,11 @@ mod tests {
         let some = |i: &str, a: Option<&str>| Some((i.to_string(), a.map(str::to_string)));
         assert_eq!(line(b"#!/bin/sh\necho"), some("/bin/sh", None));
         assert_eq!(line(b"#! \t/bin/sh  -e \t\n"), some("/bin/sh", Some("-e")));
-        assert_eq!(
-            line(b"#!/usr/bin/env -S a b  c\n"),
-            some("/usr/bin/env", Some("-S a b  c"))
-        );
+        assert_eq!(line(b"#!/usr/bin/env -S a b  c\n"), some("/usr/bin/env", Some("-S a b  c")));
         assert_eq!(line(b"#!/bin/sh"), some("/bin/sh", None));
         assert_eq!(line(b"#!/bin/sh\r\n"), some("/bin/sh\r", None));
         assert_eq!(line(b"#!/bin/sh\0-x\n"), some("/bin/sh", None));
-        for bad in [
-            &b"#!\n"[..],
-            b"#!  \t \n",
-            b"#!",
-            b"#",
-            b"",
-            b" #!/bin/sh\n",
-            b"text\n",
-        ] {
+        for bad in [&b"#!\n"[..], b"#!  \t \n", b"#!", b"#", b"", b" #!/bin/sh\n", b"text\n"] {
             assert_eq!(line(bad), None, "{bad:?}");
         }
     }
@@ -349,29 +283,14 @@ mod tests {
         file(d, "a/prog", "x", 0o644);
         fs::create_dir_all(d.join("c/prog")).unwrap();
         let path = |names: &[&str]| {
-            OsString::from(
-                names
-                    .iter()
-                    .map(|n| d.join(n).display().to_string())
-                    .collect::<Vec<_>>()
-                    .join(":"),
-            )
+            OsString::from(names.iter().map(|n| d.join(n).display().to_string()).collect::<Vec<_>>().join(":"))
         };
         // A file that may not be run, and a folder, do not stop the search.
-        assert_eq!(
-            search("prog".as_ref(), &path(&["c", "missing", "a", "b"])).unwrap(),
-            good
-        );
+        assert_eq!(search("prog".as_ref(), &path(&["c", "missing", "a", "b"])).unwrap(), good);
         let e = search("prog".as_ref(), &path(&["a", "c"])).unwrap_err();
-        assert!(
-            matches!(e, Error::NotExecutable { .. }) && e.code() == 126,
-            "{e}"
-        );
+        assert!(matches!(e, Error::NotExecutable { .. }) && e.code() == 126, "{e}");
         let e = search("prog".as_ref(), &path(&["c", "missing"])).unwrap_err();
-        assert!(
-            matches!(e, Error::ProgramNotFound { in_path: true, .. }) && e.code() == 127,
-            "{e}"
-        );
+        assert!(matches!(e, Error::ProgramNotFound { in_path: true, .. }) && e.code() == 127, "{e}");
         assert!(search("".as_ref(), &path(&["b"])).is_err());
         // With a slash PATH does not matter.
         assert_eq!(search(good.as_os_str(), "".as_ref()).unwrap(), good);
@@ -395,13 +314,7 @@ mod tests {
         let g = guest(outer.as_os_str(), &args).unwrap();
         assert_eq!(g.program, elf);
         assert_eq!(g.argv0, elf.as_os_str());
-        let wanted: Vec<OsString> = vec![
-            "-i  x".into(),
-            inner.into(),
-            outer.into(),
-            "one".into(),
-            "two".into(),
-        ];
+        let wanted: Vec<OsString> = vec!["-i  x".into(), inner.into(), outer.into(), "one".into(), "two".into()];
         assert_eq!(g.args, wanted);
         assert_eq!(Some(g.target), Target::host());
     }
@@ -411,29 +324,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         let text = file(d, "text", "hello\n", 0o755);
-        assert!(matches!(
-            guest(text.as_os_str(), &[]),
-            Err(Error::NotAProgram { .. })
-        ));
+        assert!(matches!(guest(text.as_os_str(), &[]), Err(Error::NotAProgram { .. })));
         let empty = file(d, "empty", "", 0o755);
-        assert!(matches!(
-            guest(empty.as_os_str(), &[]),
-            Err(Error::NotAProgram { .. })
-        ));
+        assert!(matches!(guest(empty.as_os_str(), &[]), Err(Error::NotAProgram { .. })));
         let lost = file(d, "lost", "#!/no/such/interpreter\n", 0o755);
         let e = guest(lost.as_os_str(), &[]).unwrap_err();
         assert!(
-            e.code() == 127
-                && e.to_string().contains("/no/such/interpreter")
-                && e.to_string().contains("lost"),
+            e.code() == 127 && e.to_string().contains("/no/such/interpreter") && e.to_string().contains("lost"),
             "{e}"
         );
         let looping = d.join("loop");
         file(d, "loop", &format!("#!{}\n", looping.display()), 0o755);
-        assert!(matches!(
-            guest(looping.as_os_str(), &[]),
-            Err(Error::InterpreterLoop { .. })
-        ));
+        assert!(matches!(guest(looping.as_os_str(), &[]), Err(Error::InterpreterLoop { .. })));
     }
 
     #[test]
@@ -461,11 +363,7 @@ mod tests {
             loader: Some("/lib/no-such-loader.so.1".into()),
         };
         let e = prefix(&foreign, None).unwrap_err();
-        assert!(
-            e.hint().contains("libc6-hppa-cross") && e.hint().contains("-L"),
-            "{}",
-            e.hint()
-        );
+        assert!(e.hint().contains("libc6-hppa-cross") && e.hint().contains("-L"), "{}", e.hint());
         let e = prefix(&foreign, Some(Path::new("/nowhere"))).unwrap_err();
         assert!(e.to_string().contains("/nowhere"), "{e}");
         assert_eq!(e.code(), 126);

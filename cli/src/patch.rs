@@ -59,10 +59,7 @@ pub fn folder(cache: &Cache, source: &Source) -> PathBuf {
 
 /// Identifies the source's content together with the patch's (`None`: unpatched). Takes milliseconds.
 pub fn key(source: &Source, patch: Option<&Path>) -> Result<String> {
-    let mut parts: Vec<Vec<u8>> = vec![
-        source.id.clone().into_bytes(),
-        source.version.clone().into_bytes(),
-    ];
+    let mut parts: Vec<Vec<u8>> = vec![source.id.clone().into_bytes(), source.version.clone().into_bytes()];
     match patch {
         Some(patch) => parts.push(fs::read(patch).at("read", patch)?),
         None => parts.push(b"unpatched".to_vec()),
@@ -81,10 +78,7 @@ pub fn ensure(cache: &Cache, lock: &Lock, source: &Source, patch: &Path) -> Resu
     let dir = folder(cache, source).join("tree");
     let manifest_path = folder(cache, source).join("tree.json");
     let key = key(source, Some(patch))?;
-    let old: Manifest = fs::read(&manifest_path)
-        .ok()
-        .and_then(|b| serde_json::from_slice(&b).ok())
-        .unwrap_or_default();
+    let old: Manifest = fs::read(&manifest_path).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
     if old.key == key && dir.is_dir() {
         return Ok(Tree { dir, key });
     }
@@ -101,9 +95,7 @@ pub fn ensure(cache: &Cache, lock: &Lock, source: &Source, patch: &Path) -> Resu
         if done % 256 == 0 {
             step.set(done as u64, total);
         }
-        if !patched.contains(path)
-            && (old.patched.contains(path) || old.files.get(path) != Some(seen))
-        {
+        if !patched.contains(path) && (old.patched.contains(path) || old.files.get(path) != Some(seen)) {
             place(&source.dir.join(path), &dir.join(path))?;
         }
     }
@@ -119,26 +111,15 @@ pub fn ensure(cache: &Cache, lock: &Lock, source: &Source, patch: &Path) -> Resu
             cache::remove_file(&dir.join(path))?;
         }
     }
-    let manifest = Manifest {
-        key: key.clone(),
-        files,
-        patched,
-    };
-    let json = serde_json::to_vec(&manifest)
-        .map_err(|e| Error::Bug(format!("{}: {e}", manifest_path.display())))?;
+    let manifest = Manifest { key: key.clone(), files, patched };
+    let json = serde_json::to_vec(&manifest).map_err(|e| Error::Bug(format!("{}: {e}", manifest_path.display())))?;
     cache::write(&manifest_path, json)?;
     step.done();
     Ok(Tree { dir, key })
 }
 
 /// Applies the patch to copies of the files that it touches, in `overlay`. Gives their names.
-fn apply(
-    cache: &Cache,
-    source: &Source,
-    patch: &Path,
-    overlay: &Path,
-    step: &mut Step,
-) -> Result<BTreeSet<PathBuf>> {
+fn apply(cache: &Cache, source: &Source, patch: &Path, overlay: &Path, step: &mut Step) -> Result<BTreeSet<PathBuf>> {
     let bytes = fs::read(patch).at("read", patch)?;
     let touched = touched(&String::from_utf8_lossy(&bytes));
     cache::create_dir(overlay)?;
@@ -157,28 +138,14 @@ fn apply(
         command = exec::command("git");
         // Not a part of whatever repository the cache may lie in.
         command
-            .env(
-                "GIT_CEILING_DIRECTORIES",
-                overlay.parent().unwrap_or(overlay),
-            )
+            .env("GIT_CEILING_DIRECTORIES", overlay.parent().unwrap_or(overlay))
             .env_remove("GIT_DIR")
             .env_remove("GIT_WORK_TREE");
-        command
-            .args(["apply", "--whitespace=nowarn", "-p1"])
-            .arg(patch);
+        command.args(["apply", "--whitespace=nowarn", "-p1"]).arg(patch);
     } else {
         command = exec::command("patch");
         // As strict as git: no fuzz.
-        command
-            .args([
-                "-p1",
-                "--forward",
-                "--batch",
-                "--fuzz=0",
-                "--no-backup-if-mismatch",
-                "-i",
-            ])
-            .arg(patch);
+        command.args(["-p1", "--forward", "--batch", "--fuzz=0", "--no-backup-if-mismatch", "-i"]).arg(patch);
     }
     command.current_dir(overlay);
     match exec::logged(command, "applying the patch", &log, step, |_, _| {}) {
@@ -200,43 +167,22 @@ fn does_not_fit(output: &str, patch: &Path, version: &str) -> Error {
         if let Some(name) = line.strip_prefix("patching file ") {
             file = name.trim_matches('\'').to_string();
         }
-        let git = line
-            .strip_prefix("error: ")
-            .filter(|l| l.starts_with("patch failed: "));
+        let git = line.strip_prefix("error: ").filter(|l| l.starts_with("patch failed: "));
         let gnu = (line.starts_with("Hunk #") && line.contains("FAILED")).then_some(line);
         if let Some(place) = git.and_then(|l| l.strip_prefix("patch failed: ")) {
-            what = if what.is_empty() {
-                format!("the hunk at {place} does not match")
-            } else {
-                what
-            };
+            what = if what.is_empty() { format!("the hunk at {place} does not match") } else { what };
         } else if let Some(hunk) = gnu {
-            what = if what.is_empty() {
-                format!("{file}: {hunk}")
-            } else {
-                what
-            };
+            what = if what.is_empty() { format!("{file}: {hunk}") } else { what };
         }
-        if git.is_some()
-            || gnu.is_some()
-            || line.starts_with("error: ")
-            || line.contains("can't find file")
-        {
+        if git.is_some() || gnu.is_some() || line.starts_with("error: ") || line.contains("can't find file") {
             detail.push(line);
         }
     }
     if what.is_empty() {
-        what = detail
-            .first()
-            .map_or("it cannot be applied".to_string(), |l| l.to_string());
+        what = detail.first().map_or("it cannot be applied".to_string(), |l| l.to_string());
     }
     detail.truncate(20);
-    Error::PatchDoesNotFit {
-        patch: patch.to_path_buf(),
-        version: version.into(),
-        what,
-        detail: detail.join("\n"),
-    }
+    Error::PatchDoesNotFit { patch: patch.to_path_buf(), version: version.into(), what, detail: detail.join("\n") }
 }
 
 /// The files that a patch names: changed, new, removed, renamed. Paths that would leave the tree are not among them
@@ -263,15 +209,9 @@ fn touched(patch: &str) -> BTreeSet<PathBuf> {
         }
         if let Some(range) = line.strip_prefix("@@ -") {
             (old, new) = hunk(range).unwrap_or_default();
-        } else if let Some(name) = line
-            .strip_prefix("--- a/")
-            .or_else(|| line.strip_prefix("+++ b/"))
-        {
+        } else if let Some(name) = line.strip_prefix("--- a/").or_else(|| line.strip_prefix("+++ b/")) {
             add(name);
-        } else if let Some(name) = line
-            .strip_prefix("rename from ")
-            .or_else(|| line.strip_prefix("rename to "))
-        {
+        } else if let Some(name) = line.strip_prefix("rename from ").or_else(|| line.strip_prefix("rename to ")) {
             add(name);
         } else if let Some(names) = line.strip_prefix("diff --git a/")
             && let Some((a, b)) = names.split_once(" b/")
@@ -425,21 +365,13 @@ deleted file mode 100644
         let patch = dir.path().join("p.patch");
         fs::write(&patch, SERIES).unwrap();
         let cache = Cache::at(dir.path().join("cache"));
-        let source = Source {
-            dir: src,
-            id: "user-x".into(),
-            version: "10.0.13".into(),
-            users: true,
-        };
+        let source = Source { dir: src, id: "user-x".into(), version: "10.0.13".into(), users: true };
         (dir, cache, source, patch)
     }
 
     #[test]
     fn a_series_names_its_files() {
-        let names: Vec<_> = touched(SERIES)
-            .into_iter()
-            .map(|p| p.display().to_string())
-            .collect();
+        let names: Vec<_> = touched(SERIES).into_iter().map(|p| p.display().to_string()).collect();
         assert_eq!(names, ["f.c", "gone.c", "sub/new.c"]);
         assert!(touched("--- a/../../etc/passwd\n+++ b/../../etc/passwd\n").is_empty());
     }
@@ -449,20 +381,11 @@ deleted file mode 100644
         let (_dir, cache, source, patch) = world();
         let lock = cache.lock().unwrap();
         let tree = ensure(&cache, &lock, &source, &patch).unwrap();
-        assert_eq!(
-            fs::read_to_string(tree.dir.join("f.c")).unwrap(),
-            "one\nTWO\nand a half\nthree\n"
-        );
+        assert_eq!(fs::read_to_string(tree.dir.join("f.c")).unwrap(), "one\nTWO\nand a half\nthree\n");
         assert!(tree.dir.join("sub/new.c").exists() && !tree.dir.join("gone.c").exists());
         assert!(!tree.dir.join("roms").exists());
-        assert_eq!(
-            fs::read_link(tree.dir.join("link")).unwrap(),
-            Path::new("same.c")
-        );
-        assert_eq!(
-            fs::read_to_string(source.dir.join("f.c")).unwrap(),
-            "one\ntwo\nthree\n"
-        );
+        assert_eq!(fs::read_link(tree.dir.join("link")).unwrap(), Path::new("same.c"));
+        assert_eq!(fs::read_to_string(source.dir.join("f.c")).unwrap(), "one\ntwo\nthree\n");
     }
 
     #[test]
@@ -470,12 +393,7 @@ deleted file mode 100644
         let (_dir, cache, source, patch) = world();
         let lock = cache.lock().unwrap();
         let first = ensure(&cache, &lock, &source, &patch).unwrap();
-        let time = |name: &str| {
-            fs::metadata(first.dir.join(name))
-                .unwrap()
-                .modified()
-                .unwrap()
-        };
+        let time = |name: &str| fs::metadata(first.dir.join(name)).unwrap().modified().unwrap();
         let (f, same) = (time("f.c"), time("same.c"));
         std::thread::sleep(std::time::Duration::from_millis(20));
 
@@ -485,24 +403,15 @@ deleted file mode 100644
         fs::write(&patch, second).unwrap();
         let tree = ensure(&cache, &lock, &source, &patch).unwrap();
         assert_ne!(tree.key, first.key);
-        assert_eq!(
-            fs::read_to_string(tree.dir.join("sub/new.c")).unwrap(),
-            "--- a/not-a-header\ny\n"
-        );
-        assert_eq!(
-            fs::read_to_string(tree.dir.join("gone.c")).unwrap(),
-            "bye\n"
-        );
+        assert_eq!(fs::read_to_string(tree.dir.join("sub/new.c")).unwrap(), "--- a/not-a-header\ny\n");
+        assert_eq!(fs::read_to_string(tree.dir.join("gone.c")).unwrap(), "bye\n");
         assert_eq!((time("f.c"), time("same.c")), (f, same));
 
         // The user's tree changes, and loses a file.
         fs::write(source.dir.join("same.c"), "other\n").unwrap();
         fs::remove_file(source.dir.join("link")).unwrap();
         let tree = ensure(&cache, &lock, &source, &patch).unwrap();
-        assert_eq!(
-            fs::read_to_string(tree.dir.join("same.c")).unwrap(),
-            "other\n"
-        );
+        assert_eq!(fs::read_to_string(tree.dir.join("same.c")).unwrap(), "other\n");
         assert!(!tree.dir.join("link").exists());
         assert_eq!(time("f.c"), f);
 
@@ -510,10 +419,7 @@ deleted file mode 100644
         fs::remove_file(folder(&cache, &source).join("tree.json")).unwrap();
         fs::write(tree.dir.join("same.c"), "half").unwrap();
         let tree = ensure(&cache, &lock, &source, &patch).unwrap();
-        assert_eq!(
-            fs::read_to_string(tree.dir.join("same.c")).unwrap(),
-            "other\n"
-        );
+        assert_eq!(fs::read_to_string(tree.dir.join("same.c")).unwrap(), "other\n");
         assert_eq!(time("f.c"), f);
     }
 
@@ -526,15 +432,9 @@ deleted file mode 100644
         let e = ensure(&cache, &lock, &source, &patch).unwrap_err();
         let message = e.to_string();
         assert!(matches!(e, Error::PatchDoesNotFit { .. }), "{message}");
-        assert!(
-            message.contains("f.c:1") && message.contains("10.0.13"),
-            "{message}"
-        );
+        assert!(message.contains("f.c:1") && message.contains("10.0.13"), "{message}");
         fs::write(&patch, SERIES).unwrap();
-        assert_eq!(
-            ensure(&cache, &lock, &source, &patch).unwrap().key,
-            good.key
-        );
+        assert_eq!(ensure(&cache, &lock, &source, &patch).unwrap().key, good.key);
     }
 
     #[test]
@@ -544,10 +444,6 @@ deleted file mode 100644
             Path::new("p"),
             "10.0.1",
         );
-        assert!(
-            e.to_string()
-                .contains("accel/tcg/x.c: Hunk #2 FAILED at 40."),
-            "{e}"
-        );
+        assert!(e.to_string().contains("accel/tcg/x.c: Hunk #2 FAILED at 40."), "{e}");
     }
 }

@@ -38,17 +38,10 @@ pub fn at_hand(cache: &Cache, home: &Home, wish: &Wish) -> Result<Option<PathBuf
     let Some(source) = source::at_hand(cache, wish.qemu_src.as_deref())? else {
         return Ok(None);
     };
-    let patch = wish
-        .analyzer
-        .is_some()
-        .then(|| patch_file(home))
-        .transpose()?;
+    let patch = wish.analyzer.is_some().then(|| patch_file(home)).transpose()?;
     let key = patch::key(&source, patch.as_deref())?;
     let folder = build::finished(cache, home, &key, library.as_ref())?;
-    let complete = wish
-        .targets
-        .iter()
-        .all(|t| build::binary(&folder, t).exists());
+    let complete = wish.targets.iter().all(|t| build::binary(&folder, t).exists());
     Ok(complete.then_some(folder))
 }
 
@@ -63,11 +56,7 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     if let Some(folder) = at_hand(cache, home, wish)? {
         return Ok(folder);
     }
-    let patch = wish
-        .analyzer
-        .is_some()
-        .then(|| patch_file(home))
-        .transpose()?;
+    let patch = wish.analyzer.is_some().then(|| patch_file(home)).transpose()?;
     let mut purposes = vec![For::Qemu];
     if wish.analyzer.is_some() {
         purposes.extend([For::Patch, For::Analyzer]);
@@ -85,26 +74,11 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     };
     let source = source::ensure(cache, &lock, wish.qemu_src.as_deref())?;
     let (flavour, tree) = match &patch {
-        Some(patch) => (
-            Flavour::Instrumented,
-            patch::ensure(cache, &lock, &source, patch)?,
-        ),
-        None => (
-            Flavour::Plain,
-            Tree {
-                dir: source.dir.clone(),
-                key: patch::key(&source, None)?,
-            },
-        ),
+        Some(patch) => (Flavour::Instrumented, patch::ensure(cache, &lock, &source, patch)?),
+        None => (Flavour::Plain, Tree { dir: source.dir.clone(), key: patch::key(&source, None)? }),
     };
     let venv = venv::ensure(cache, &lock)?;
-    let job = Job {
-        flavour,
-        source: &source,
-        tree,
-        library: library.as_ref(),
-        targets: &wish.targets,
-    };
+    let job = Job { flavour, source: &source, tree, library: library.as_ref(), targets: &wish.targets };
     let folder = build::finished(cache, home, &job.tree.key, job.library)?;
     build::ensure(cache, &lock, home, &venv, &job)?;
     Ok(folder)
@@ -115,9 +89,7 @@ fn fit_for_configure(cache: &Cache) -> Result<()> {
     let root = cache.root().to_string_lossy();
     if root.contains(|c: char| c.is_whitespace() || c == ':') {
         return Err(Error::Usage {
-            what: format!(
-                "the cache folder '{root}' has a blank or a colon in it, which QEMU's build cannot handle"
-            ),
+            what: format!("the cache folder '{root}' has a blank or a colon in it, which QEMU's build cannot handle"),
             hint: "set TRAPLINE_CACHE to another folder".into(),
         });
     }
@@ -127,10 +99,7 @@ fn fit_for_configure(cache: &Cache) -> Result<()> {
 fn patch_file(home: &Home) -> Result<PathBuf> {
     let patch = home.patch();
     if !patch.is_file() {
-        return Err(Error::NoHome {
-            folder: home.root().to_path_buf(),
-            missing: "qemu_patches.patch".into(),
-        });
+        return Err(Error::NoHome { folder: home.root().to_path_buf(), missing: "qemu_patches.patch".into() });
     }
     Ok(patch)
 }

@@ -39,12 +39,7 @@ impl Step {
             eprintln!("trapline: {what}");
             Output::Lines { tenth: 0 }
         };
-        Step {
-            what,
-            started: Instant::now(),
-            total: 0,
-            output,
-        }
+        Step { what, started: Instant::now(), total: 0, output }
     }
 
     /// So many of so many are done. The total may change on the way.
@@ -60,12 +55,7 @@ impl Step {
             Output::Lines { tenth } => {
                 let now = (done * 10).checked_div(total).unwrap_or(0);
                 if now > *tenth && now < 10 {
-                    eprintln!(
-                        "trapline: {} … {}0 % ({:.0} s)",
-                        self.what,
-                        now,
-                        self.started.elapsed().as_secs_f32()
-                    );
+                    eprintln!("trapline: {} … {}0 % ({:.0} s)", self.what, now, self.started.elapsed().as_secs_f32());
                 }
                 *tenth = now.max(*tenth);
             }
@@ -82,11 +72,7 @@ impl Step {
 
     /// The step succeeded; leaves one line.
     pub fn done(self) {
-        let line = format!(
-            "trapline: {} … done ({:.1} s)",
-            self.what,
-            self.started.elapsed().as_secs_f32()
-        );
+        let line = format!("trapline: {} … done ({:.1} s)", self.what, self.started.elapsed().as_secs_f32());
         match &self.output {
             Output::Bar(bar) => {
                 bar.finish_and_clear();
@@ -106,15 +92,12 @@ impl Drop for Step {
 }
 
 fn spinner() -> ProgressStyle {
-    ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
-        .unwrap_or(ProgressStyle::default_spinner())
+    ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}").unwrap_or(ProgressStyle::default_spinner())
 }
 
 fn filled() -> ProgressStyle {
-    ProgressStyle::with_template(
-        "{spinner} {prefix} {bar:30} {pos}/{len} {elapsed} (ETA {eta}) {wide_msg}",
-    )
-    .unwrap_or(ProgressStyle::default_bar())
+    ProgressStyle::with_template("{spinner} {prefix} {bar:30} {pos}/{len} {elapsed} (ETA {eta}) {wide_msg}")
+        .unwrap_or(ProgressStyle::default_bar())
 }
 
 /// `[12/348] Compiling …` as ninja prints it: (done, total, what).
@@ -145,45 +128,22 @@ mod tests {
 
     #[test]
     fn ninja_lines() {
-        assert_eq!(
-            ninja("[12/348] Compiling C object a.o"),
-            Some((12, 348, "Compiling C object a.o"))
-        );
+        assert_eq!(ninja("[12/348] Compiling C object a.o"), Some((12, 348, "Compiling C object a.o")));
         assert_eq!(ninja("[ 2/ 10] x"), Some((2, 10, "x")));
         assert_eq!(ninja("[1/1] "), Some((1, 1, "")));
-        for bad in [
-            "",
-            "[",
-            "[1]",
-            "[1/0] x",
-            "[3/2] x",
-            "[a/b] x",
-            "warning: [-Wfoo]",
-            "[-1/5] x",
-            "ninja: no work to do.",
-        ] {
+        for bad in
+            ["", "[", "[1]", "[1/0] x", "[3/2] x", "[a/b] x", "warning: [-Wfoo]", "[-1/5] x", "ninja: no work to do."]
+        {
             assert_eq!(ninja(bad), None, "{bad:?}");
         }
     }
 
     #[test]
     fn apt_lines() {
-        assert_eq!(
-            apt("dlstatus:1:20.5:Retrieving file 1 of 3"),
-            Some(("dlstatus", 20.5, "Retrieving file 1 of 3"))
-        );
+        assert_eq!(apt("dlstatus:1:20.5:Retrieving file 1 of 3"), Some(("dlstatus", 20.5, "Retrieving file 1 of 3")));
         assert_eq!(apt("pmstatus:libglib2.0-dev:amd64:50:Unpacking"), None);
-        assert_eq!(
-            apt("pmstatus:gcc:50:Unpacking gcc: now"),
-            Some(("pmstatus", 50.0, "Unpacking gcc: now"))
-        );
-        for bad in [
-            "",
-            "Get:1 http://x y",
-            "dlstatus:1:900:x",
-            "dlstatus:1:x:y",
-            "dlstatus:1",
-        ] {
+        assert_eq!(apt("pmstatus:gcc:50:Unpacking gcc: now"), Some(("pmstatus", 50.0, "Unpacking gcc: now")));
+        for bad in ["", "Get:1 http://x y", "dlstatus:1:900:x", "dlstatus:1:x:y", "dlstatus:1"] {
             assert_eq!(apt(bad), None, "{bad:?}");
         }
     }

@@ -65,15 +65,8 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
         return Ok(running.wait()?.leave());
     };
     let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
-    let chosen = options
-        .matches
-        .get_one::<String>("consume")
-        .map(String::as_str);
-    let name = chosen.unwrap_or(if own {
-        analyzer.name.as_str()
-    } else {
-        session::DEFAULT_CONSUMER
-    });
+    let chosen = options.matches.get_one::<String>("consume").map(String::as_str);
+    let name = chosen.unwrap_or(if own { analyzer.name.as_str() } else { session::DEFAULT_CONSUMER });
     let mut analysis = session::analysis(name, &options.matches, options.format)?;
     let mut out = session::output(options.output.as_deref())?;
     let folder = session::Folder::new()?;
@@ -85,8 +78,7 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     let mut running = guest::spawn(prepared.command(&settings))?;
     let alive = AtomicBool::new(true);
     let (end, outcome) = std::thread::scope(|scope| {
-        let consuming = scope
-            .spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive));
+        let consuming = scope.spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive));
         let end = running.wait();
         // Release; pairs with the Acquire in `session::consume`.
         alive.store(false, Ordering::Release);
@@ -100,13 +92,8 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
             session::report(&mut *analysis, &mut *out)?;
             Ok(end.leave())
         }
-        Ok(session::Outcome::NotServed) => Err(Error::NotServed {
-            status: format!("{end}"),
-        }),
-        Ok(session::Outcome::Failed(what)) => Err(Error::Consumer {
-            name: name.into(),
-            what,
-        }),
+        Ok(session::Outcome::NotServed) => Err(Error::NotServed { status: format!("{end}") }),
+        Ok(session::Outcome::Failed(what)) => Err(Error::Consumer { name: name.into(), what }),
         Err(_) => Err(Error::Bug("the consumer's thread panicked".into())),
     }
 }

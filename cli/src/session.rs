@@ -51,8 +51,7 @@ pub fn names() -> Vec<&'static str> {
 pub fn augment(mut command: Command) -> Command {
     macro_rules! add {
         ($name:literal, $args:ty) => {
-            command =
-                <$args>::augment_args(command.next_help_heading(concat!("Options of ", $name)));
+            command = <$args>::augment_args(command.next_help_heading(concat!("Options of ", $name)));
         };
     }
     shipped!(add);
@@ -64,11 +63,8 @@ pub fn analysis(name: &str, matches: &ArgMatches, format: Format) -> Result<Box<
     macro_rules! choose {
         ($name:literal, $args:ty) => {
             if name == $name {
-                let args = <$args>::from_arg_matches(matches).map_err(|e| {
-                    Error::Bug(format!(
-                        "the options of {name} were accepted and then were not: {e}"
-                    ))
-                })?;
+                let args = <$args>::from_arg_matches(matches)
+                    .map_err(|e| Error::Bug(format!("the options of {name} were accepted and then were not: {e}")))?;
                 return Ok(args.analysis(format));
             }
         };
@@ -85,10 +81,7 @@ pub fn output(path: Option<&Path>) -> Result<Box<dyn Write + Send>> {
     Ok(match path {
         None => Box::new(BufWriter::new(io::stderr())),
         Some(path) if path == "-" => Box::new(BufWriter::new(io::stdout())),
-        Some(path) => Box::new(BufWriter::with_capacity(
-            1 << 16,
-            fs::File::create(path).at("write", path)?,
-        )),
+        Some(path) => Box::new(BufWriter::with_capacity(1 << 16, fs::File::create(path).at("write", path)?)),
     })
 }
 
@@ -105,20 +98,13 @@ const LONGEST_SOCKET: usize = 90;
 impl Folder {
     /// Makes the folder in `$XDG_RUNTIME_DIR`, else in the folder for temporary files.
     pub fn new() -> Result<Folder> {
-        let mine = |d: &Path| {
-            fs::metadata(d)
-                .is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw())
-        };
+        let mine =
+            |d: &Path| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let runtime = runtime
-            .filter(|d| d.is_absolute() && mine(d) && d.as_os_str().len() + 30 < LONGEST_SOCKET);
+        let runtime = runtime.filter(|d| d.is_absolute() && mine(d) && d.as_os_str().len() + 30 < LONGEST_SOCKET);
         let mut tried = Vec::from_iter(runtime);
         let temporary = std::env::temp_dir();
-        tried.push(if temporary.as_os_str().len() + 30 < LONGEST_SOCKET {
-            temporary
-        } else {
-            PathBuf::from("/tmp")
-        });
+        tried.push(if temporary.as_os_str().len() + 30 < LONGEST_SOCKET { temporary } else { PathBuf::from("/tmp") });
         let mut failure = None;
         for parent in tried {
             clear(&parent);
@@ -127,8 +113,7 @@ impl Folder {
                 match fs::DirBuilder::new().mode(0o700).create(&path) {
                     // The mode is cut by the umask, never widened.
                     Ok(()) => {
-                        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
-                            .at("make private", &path)?;
+                        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).at("make private", &path)?;
                         return Ok(Folder { path });
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -139,8 +124,7 @@ impl Folder {
                 }
             }
         }
-        Err(failure
-            .unwrap_or_else(|| Error::Bug("there is no place for the socket's folder".into())))
+        Err(failure.unwrap_or_else(|| Error::Bug("there is no place for the socket's folder".into())))
     }
 
     /// Where QEMU is to serve.
@@ -163,19 +147,11 @@ fn clear(parent: &Path) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|n| {
-            n.strip_prefix(PREFIX)?
-                .split('-')
-                .next()?
-                .parse::<i32>()
-                .ok()
-        });
+        let pid = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.split('-').next()?.parse::<i32>().ok());
         let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else {
             continue;
         };
-        let mine = entry
-            .metadata()
-            .is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
+        let mine = entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
         if mine && rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
             // Somebody else may be doing the same.
             let _ = fs::remove_dir_all(entry.path());
@@ -186,15 +162,8 @@ fn clear(parent: &Path) {
 /// `-trapline`'s options.
 pub fn settings(socket: &Path, options: &[(String, String)]) -> Vec<String> {
     let doubled = |text: &str| text.replace(',', ",,");
-    let mut settings = vec![
-        format!("socket={}", doubled(&socket.to_string_lossy())),
-        "wait=1".into(),
-    ];
-    settings.extend(
-        options
-            .iter()
-            .map(|(key, value)| format!("opt.{}={}", doubled(key), doubled(value))),
-    );
+    let mut settings = vec![format!("socket={}", doubled(&socket.to_string_lossy())), "wait=1".into()];
+    settings.extend(options.iter().map(|(key, value)| format!("opt.{}={}", doubled(key), doubled(value))));
     settings
 }
 
@@ -239,14 +208,8 @@ pub fn consume(
         Ok(Ok(outcome)) => outcome,
         Ok(Err(what)) => Outcome::Failed(what),
         Err(panic) => {
-            let what = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or(panic.downcast_ref::<String>().map(String::as_str));
-            Outcome::Failed(format!(
-                "it panicked: {}",
-                what.unwrap_or("for an unknown reason")
-            ))
+            let what = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+            Outcome::Failed(format!("it panicked: {}", what.unwrap_or("for an unknown reason")))
         }
     }
 }
@@ -260,10 +223,7 @@ pub fn report(analysis: &mut dyn Analysis, out: &mut (dyn Write + Send)) -> Resu
     let written = analysis.report(out).and_then(|()| Ok(out.flush()?));
     match written {
         Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Error::Consumer {
-            name: analysis.name().into(),
-            what: e.to_string(),
-        }),
+        Err(e) => Err(Error::Consumer { name: analysis.name().into(), what: e.to_string() }),
         Ok(()) => Ok(()),
     }
 }
@@ -325,33 +285,19 @@ extern "C" fn ask(_: i32) {
 /// `trapline attach`.
 pub fn attach(args: Attach, matches: &ArgMatches) -> Result<ExitCode> {
     let mut analysis = analysis(&args.analyzer, matches, args.format)?;
-    let failed = |e: String| Error::Consumer {
-        name: args.analyzer.clone(),
-        what: e,
-    };
-    let receiver = Receiver::connect(
-        &args.socket,
-        &format!("trapline {}", args.analyzer),
-        args.lossy,
-    )
-    .map_err(|e| match e {
-        pipe::Error::Io { source, .. } => Error::Io {
-            doing: "connect to",
-            path: args.socket.clone(),
-            source,
-        },
-        e => failed(e.to_string()),
-    })?;
+    let failed = |e: String| Error::Consumer { name: args.analyzer.clone(), what: e };
+    let receiver =
+        Receiver::connect(&args.socket, &format!("trapline {}", args.analyzer), args.lossy).map_err(|e| match e {
+            pipe::Error::Io { source, .. } => Error::Io { doing: "connect to", path: args.socket.clone(), source },
+            e => failed(e.to_string()),
+        })?;
     let mut out = output(args.output.as_deref())?;
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler: extern "C" fn(i32) = ask;
         // SAFETY: the handler has the signature that `signal` asks for, and only stores to an atomic.
         unsafe { libc::signal(signal, handler as *const () as libc::sighandler_t) };
     }
-    let mut source = UntilAsked {
-        receiver,
-        asked: &ASKED,
-    };
+    let mut source = UntilAsked { receiver, asked: &ASKED };
     match analysis.consume(&mut source, &consumer::Options::default(), &mut *out) {
         Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
         Err(e) => return Err(failed(e.to_string())),
@@ -388,10 +334,7 @@ mod tests {
     fn folders_of_the_dead_are_cleared_and_those_of_the_living_are_not() {
         let parent = tempfile::tempdir().unwrap();
         let mut dead = std::process::Command::new("true").spawn().unwrap();
-        let (gone, here) = (
-            format!("{PREFIX}{}-0", dead.id()),
-            format!("{PREFIX}{}-0", std::process::id()),
-        );
+        let (gone, here) = (format!("{PREFIX}{}-0", dead.id()), format!("{PREFIX}{}-0", std::process::id()));
         dead.wait().unwrap();
         for name in [gone.as_str(), here.as_str(), "trapline-x", "other"] {
             fs::create_dir(parent.path().join(name)).unwrap();

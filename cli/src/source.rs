@@ -53,11 +53,9 @@ pub struct Source {
 
 /// `--qemu-src`, else `TRAPLINE_QEMU_SRC`.
 pub fn chosen(option: Option<&Path>) -> Option<PathBuf> {
-    option.map(Path::to_path_buf).or_else(|| {
-        std::env::var_os("TRAPLINE_QEMU_SRC")
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    })
+    option
+        .map(Path::to_path_buf)
+        .or_else(|| std::env::var_os("TRAPLINE_QEMU_SRC").filter(|v| !v.is_empty()).map(PathBuf::from))
 }
 
 /// The source if it is at hand, without network, lock or writing.
@@ -73,22 +71,11 @@ pub fn at_hand(cache: &Cache, option: Option<&Path>) -> Result<Option<Source>> {
         .filter_map(|e| {
             let id = e.file_name().to_str()?.to_string();
             let version = version(&e.path()).ok()?;
-            Some(Source {
-                dir: e.path(),
-                id,
-                version,
-                users: false,
-            })
+            Some(Source { dir: e.path(), id, version, users: false })
         })
         .collect();
     // Debian's before the site's, newer before older.
-    found.sort_by_key(|s| {
-        (
-            s.id.starts_with("debian-"),
-            number(&s.version),
-            s.id.clone(),
-        )
-    });
+    found.sort_by_key(|s| (s.id.starts_with("debian-"), number(&s.version), s.id.clone()));
     Ok(found.pop())
 }
 
@@ -135,36 +122,22 @@ fn users(dir: &Path) -> Result<Source> {
     let real = dir.canonicalize().at("open the QEMU source", dir)?;
     let version = version(&real)?;
     use std::os::unix::ffi::OsStrExt;
-    let id = format!(
-        "user-{}",
-        cache::short(&cache::hash([real.as_os_str().as_bytes()]))
-    );
-    Ok(Source {
-        dir: real,
-        id,
-        version,
-        users: true,
-    })
+    let id = format!("user-{}", cache::short(&cache::hash([real.as_os_str().as_bytes()])));
+    Ok(Source { dir: real, id, version, users: true })
 }
 
 /// What `VERSION` says, if the patch is made for it.
 pub fn version(dir: &Path) -> Result<String> {
     for file in ["VERSION", "configure", "meson.build"] {
         if !dir.join(file).is_file() {
-            return Err(Error::NotQemuSource {
-                folder: dir.to_path_buf(),
-                missing: file.into(),
-            });
+            return Err(Error::NotQemuSource { folder: dir.to_path_buf(), missing: file.into() });
         }
     }
     let path = dir.join("VERSION");
     let text = fs::read_to_string(&path).at("read", &path)?;
     let found = text.trim();
     if !supported(found) {
-        return Err(Error::QemuVersion {
-            folder: dir.to_path_buf(),
-            found: found.to_string(),
-        });
+        return Err(Error::QemuVersion { folder: dir.to_path_buf(), found: found.to_string() });
     }
     Ok(found.to_string())
 }
@@ -184,10 +157,7 @@ fn number(version: &str) -> Vec<u32> {
 
 fn from_debian(cache: &Cache, lock: &Lock) -> Result<Source> {
     if !deps::has("apt-get") {
-        return Err(Error::Usage {
-            what: "this machine has no apt".into(),
-            hint: String::new(),
-        });
+        return Err(Error::Usage { what: "this machine has no apt".into(), hint: String::new() });
     }
     let mirrors = mirrors();
     if mirrors.is_empty() {
@@ -209,28 +179,19 @@ fn from_debian(cache: &Cache, lock: &Lock) -> Result<Source> {
 
 fn from_mirror(cache: &Cache, lock: &Lock, mirror: &apt::Mirror) -> Result<Source> {
     let staging = cache.staging(lock, "source")?;
-    let keyring = [
-        "/usr/share/keyrings/debian-archive-keyring.gpg",
-        "/usr/share/keyrings/debian-archive-keyring.pgp",
-    ]
-    .iter()
-    .map(Path::new)
-    .find(|p| p.exists());
+    let keyring = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"]
+        .iter()
+        .map(Path::new)
+        .find(|p| p.exists());
     let dir = staging.path();
-    cache::write(
-        &dir.join("sources.list"),
-        mirror.source_line(SUITE, keyring),
-    )?;
+    cache::write(&dir.join("sources.list"), mirror.source_line(SUITE, keyring))?;
     cache::write(&dir.join("apt.conf"), private_configuration(dir))?;
     for folder in ["lists/partial", "cache/archives/partial", "download"] {
         cache::create_dir(&dir.join(folder))?;
     }
     let private_apt = || {
         let mut command = deps::apt();
-        command
-            .arg("-c")
-            .arg(dir.join("apt.conf"))
-            .current_dir(dir.join("download"));
+        command.arg("-c").arg(dir.join("apt.conf")).current_dir(dir.join("download"));
         command
     };
 
@@ -239,22 +200,12 @@ fn from_mirror(cache: &Cache, lock: &Lock, mirror: &apt::Mirror) -> Result<Sourc
     let log = cache.log("source-lists");
     let mut update = private_apt();
     update.arg("update");
-    exec::logged(
-        update,
-        "reading the mirror's list of sources",
-        &log,
-        &mut step,
-        |s, l| deps::show_apt(s, l, 0.0, 0.2),
-    )?;
+    exec::logged(update, "reading the mirror's list of sources", &log, &mut step, |s, l| {
+        deps::show_apt(s, l, 0.0, 0.2)
+    })?;
     let mut get = private_apt();
     get.args(["source", "--download-only", "qemu"]);
-    exec::logged(
-        get,
-        what,
-        &cache.log("source-download"),
-        &mut step,
-        |s, l| deps::show_apt(s, l, 0.2, 0.8),
-    )?;
+    exec::logged(get, what, &cache.log("source-download"), &mut step, |s, l| deps::show_apt(s, l, 0.2, 0.8))?;
     step.done();
 
     let download = staging.path().join("download");
@@ -270,18 +221,8 @@ fn from_mirror(cache: &Cache, lock: &Lock, mirror: &apt::Mirror) -> Result<Sourc
     let tree = staging.path().join("tree");
     let mut unpack = exec::command("dpkg-source");
     unpack.arg("-x").arg(&dsc).arg(&tree);
-    exec::logged(
-        unpack,
-        what,
-        &cache.log("source-unpack"),
-        &mut step,
-        |s, l| s.note(l),
-    )?;
-    let name = dsc
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    exec::logged(unpack, what, &cache.log("source-unpack"), &mut step, |s, l| s.note(l))?;
+    let name = dsc.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     // qemu_10.0.13+ds-0+deb13u1 -> debian-10.0.13+ds-0+deb13u1
     let id = format!("debian-{}", name.strip_prefix("qemu_").unwrap_or(&name));
     let source = finish(cache, lock, &tree, id)?;
@@ -317,50 +258,25 @@ fn from_site(cache: &Cache, lock: &Lock) -> Result<Source> {
     if deps::has("curl") {
         command = exec::command("curl");
         command
-            .args([
-                "--fail",
-                "--location",
-                "--silent",
-                "--show-error",
-                "--retry",
-                "3",
-                "--output",
-            ])
+            .args(["--fail", "--location", "--silent", "--show-error", "--retry", "3", "--output"])
             .arg(&file)
             .arg(&url);
     } else if deps::has("wget") {
         command = exec::command("wget");
-        command
-            .args(["--quiet", "--tries=3", "-O"])
-            .arg(&file)
-            .arg(&url);
+        command.args(["--quiet", "--tries=3", "-O"]).arg(&file).arg(&url);
     } else {
         command = exec::command("python3");
         command
-            .args([
-                "-c",
-                "import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])",
-                &url,
-            ])
+            .args(["-c", "import sys, urllib.request as u; u.urlretrieve(sys.argv[1], sys.argv[2])", &url])
             .arg(&file);
     }
     let what = format!("Fetching {url}");
     let mut step = Step::new(&what);
-    exec::logged(
-        command,
-        &what,
-        &cache.log("source-download"),
-        &mut step,
-        |s, l| s.note(l),
-    )?;
+    exec::logged(command, &what, &cache.log("source-download"), &mut step, |s, l| s.note(l))?;
     let found = cache::hash_file(&file)?;
     // `hash_file` is the plain SHA-256 of the content.
     if found != RELEASE_SHA256 {
-        return Err(Error::Checksum {
-            file,
-            found,
-            wanted: RELEASE_SHA256.into(),
-        });
+        return Err(Error::Checksum { file, found, wanted: RELEASE_SHA256.into() });
     }
     step.done();
 
@@ -370,19 +286,8 @@ fn from_site(cache: &Cache, lock: &Lock) -> Result<Source> {
     cache::create_dir(&unpacked)?;
     let mut unpack = exec::command("tar");
     unpack.arg("-xJf").arg(&file).arg("-C").arg(&unpacked);
-    exec::logged(
-        unpack,
-        what,
-        &cache.log("source-unpack"),
-        &mut step,
-        |s, l| s.note(l),
-    )?;
-    let source = finish(
-        cache,
-        lock,
-        &unpacked.join(format!("qemu-{RELEASE}")),
-        format!("release-{RELEASE}"),
-    )?;
+    exec::logged(unpack, what, &cache.log("source-unpack"), &mut step, |s, l| s.note(l))?;
+    let source = finish(cache, lock, &unpacked.join(format!("qemu-{RELEASE}")), format!("release-{RELEASE}"))?;
     step.done();
     Ok(source)
 }
@@ -396,12 +301,7 @@ fn finish(cache: &Cache, lock: &Lock, tree: &Path, id: String) -> Result<Source>
     }
     let dir = cache.path("source").join(&id);
     cache.publish(lock, tree, &dir)?;
-    Ok(Source {
-        dir,
-        id,
-        version,
-        users: false,
-    })
+    Ok(Source { dir, id, version, users: false })
 }
 
 #[cfg(test)]
@@ -413,19 +313,9 @@ mod tests {
         for good in ["10.0.0", "10.0.2", "10.0.13"] {
             assert!(supported(good), "{good}");
         }
-        for bad in [
-            "",
-            "10.0",
-            "10.0.",
-            "10.0.50",
-            "10.0.94",
-            "10.1.0",
-            "9.2.4",
-            "11.0.0",
-            "10.0.1-rc1",
-            "10.0.x",
-            "10.0.+1",
-        ] {
+        for bad in
+            ["", "10.0", "10.0.", "10.0.50", "10.0.94", "10.1.0", "9.2.4", "11.0.0", "10.0.1-rc1", "10.0.x", "10.0.+1"]
+        {
             assert!(!supported(bad), "{bad}");
         }
     }
@@ -434,19 +324,13 @@ mod tests {
     fn another_version_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let e = version(dir.path()).unwrap_err();
-        assert!(
-            matches!(&e, Error::NotQemuSource { missing, .. } if missing == "VERSION"),
-            "{e}"
-        );
+        assert!(matches!(&e, Error::NotQemuSource { missing, .. } if missing == "VERSION"), "{e}");
         for file in ["configure", "meson.build"] {
             fs::write(dir.path().join(file), "").unwrap();
         }
         fs::write(dir.path().join("VERSION"), "10.2.1\n").unwrap();
         let e = version(dir.path()).unwrap_err();
-        assert!(
-            e.to_string().contains("10.2.1") && e.to_string().contains("10.0.x"),
-            "{e}"
-        );
+        assert!(e.to_string().contains("10.2.1") && e.to_string().contains("10.0.x"), "{e}");
         fs::write(dir.path().join("VERSION"), "10.0.7\n").unwrap();
         assert_eq!(version(dir.path()).unwrap(), "10.0.7");
     }
@@ -468,9 +352,6 @@ mod tests {
             }
             fs::write(d.join("VERSION"), version).unwrap();
         }
-        assert_eq!(
-            at_hand(&cache, None).unwrap().unwrap().id,
-            "debian-10.0.13+ds-1"
-        );
+        assert_eq!(at_hand(&cache, None).unwrap().unwrap().id, "debian-10.0.13+ds-1");
     }
 }

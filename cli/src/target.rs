@@ -20,37 +20,19 @@ pub const TARGETS: &[Target] = &[
     target("aarch64", &[("aarch64-linux-gnu", "libc6-arm64-cross")]),
     target("aarch64_be", &[]),
     target("alpha", &[("alpha-linux-gnu", "libc6.1-alpha-cross")]),
-    target(
-        "arm",
-        &[
-            ("arm-linux-gnueabihf", "libc6-armhf-cross"),
-            ("arm-linux-gnueabi", "libc6-armel-cross"),
-        ],
-    ),
+    target("arm", &[("arm-linux-gnueabihf", "libc6-armhf-cross"), ("arm-linux-gnueabi", "libc6-armel-cross")]),
     target("armeb", &[]),
     target("hexagon", &[]),
     target("hppa", &[("hppa-linux-gnu", "libc6-hppa-cross")]),
     target("i386", &[("i686-linux-gnu", "libc6-i386-cross")]),
-    target(
-        "loongarch64",
-        &[("loongarch64-linux-gnu", "libc6-loong64-cross")],
-    ),
+    target("loongarch64", &[("loongarch64-linux-gnu", "libc6-loong64-cross")]),
     target("m68k", &[("m68k-linux-gnu", "libc6-m68k-cross")]),
     target("microblaze", &[]),
     target("microblazeel", &[]),
-    target(
-        "mips",
-        &[
-            ("mips-linux-gnu", "libc6-mips-cross"),
-            ("mipsisa32r6-linux-gnu", "libc6-mipsr6-cross"),
-        ],
-    ),
+    target("mips", &[("mips-linux-gnu", "libc6-mips-cross"), ("mipsisa32r6-linux-gnu", "libc6-mipsr6-cross")]),
     target(
         "mips64",
-        &[
-            ("mips64-linux-gnuabi64", "libc6-mips64-cross"),
-            ("mipsisa64r6-linux-gnuabi64", "libc6-mips64r6-cross"),
-        ],
+        &[("mips64-linux-gnuabi64", "libc6-mips64-cross"), ("mipsisa64r6-linux-gnuabi64", "libc6-mips64r6-cross")],
     ),
     target(
         "mips64el",
@@ -61,26 +43,14 @@ pub const TARGETS: &[Target] = &[
     ),
     target(
         "mipsel",
-        &[
-            ("mipsel-linux-gnu", "libc6-mipsel-cross"),
-            ("mipsisa32r6el-linux-gnu", "libc6-mipsr6el-cross"),
-        ],
+        &[("mipsel-linux-gnu", "libc6-mipsel-cross"), ("mipsisa32r6el-linux-gnu", "libc6-mipsr6el-cross")],
     ),
-    target(
-        "mipsn32",
-        &[("mips64-linux-gnuabin32", "libc6-mipsn32-cross")],
-    ),
-    target(
-        "mipsn32el",
-        &[("mips64el-linux-gnuabin32", "libc6-mipsn32el-cross")],
-    ),
+    target("mipsn32", &[("mips64-linux-gnuabin32", "libc6-mipsn32-cross")]),
+    target("mipsn32el", &[("mips64el-linux-gnuabin32", "libc6-mipsn32el-cross")]),
     target("or1k", &[]),
     target("ppc", &[("powerpc-linux-gnu", "libc6-powerpc-cross")]),
     target("ppc64", &[("powerpc64-linux-gnu", "libc6-ppc64-cross")]),
-    target(
-        "ppc64le",
-        &[("powerpc64le-linux-gnu", "libc6-ppc64el-cross")],
-    ),
+    target("ppc64le", &[("powerpc64le-linux-gnu", "libc6-ppc64el-cross")]),
     target("riscv32", &[]),
     target("riscv64", &[("riscv64-linux-gnu", "libc6-riscv64-cross")]),
     target("s390x", &[("s390x-linux-gnu", "libc6-s390x-cross")]),

@@ -14,12 +14,7 @@ use crate::progress::Step;
 use crate::{Error, Result};
 
 /// meson 1.8 and later has not been tried with QEMU 10.0. pycotap as `pythondeps.toml` of QEMU 10.0 asks for it.
-const REQUIREMENTS: &[&str] = &[
-    "meson>=1.5,<1.8",
-    "ninja>=1.11",
-    "pycotap>=1.1.0",
-    "tomli>=1.2",
-];
+const REQUIREMENTS: &[&str] = &["meson>=1.5,<1.8", "ninja>=1.11", "pycotap>=1.1.0", "tomli>=1.2"];
 
 #[derive(Debug, Clone)]
 pub struct Venv {
@@ -55,25 +50,10 @@ pub fn ensure(cache: &Cache, _lock: &Lock) -> Result<Venv> {
     let mut step = Step::new(what);
     let mut create = exec::command("python3");
     create.args(["-m", "venv"]).arg(&dir);
-    exec::logged(
-        create,
-        "making a Python environment",
-        &cache.log("venv"),
-        &mut step,
-        |s, l| s.note(l),
-    )?;
+    exec::logged(create, "making a Python environment", &cache.log("venv"), &mut step, |s, l| s.note(l))?;
     let venv = Venv { dir };
     let mut install = exec::command(venv.python());
-    install
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--progress-bar",
-            "off",
-        ])
-        .args(REQUIREMENTS);
+    install.args(["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]).args(REQUIREMENTS);
     exec::logged(install, what, &cache.log("pip"), &mut step, |s, l| s.note(l)).map_err(|e| match e {
         Error::Step { what, status, log, tail, .. } => {
             let hint = "pip must reach a package index: see 'pip config list'; then run the same command again".into();
@@ -100,9 +80,5 @@ pub fn versions(cache: &Cache) -> Option<String> {
         command.arg("--version");
         exec::output(command).map(|v| v.trim().to_string())
     };
-    Some(format!(
-        "meson {}, ninja {}",
-        of(&venv.dir.join("bin/meson"))?,
-        of(&venv.ninja())?
-    ))
+    Some(format!("meson {}, ninja {}", of(&venv.dir.join("bin/meson"))?, of(&venv.ninja())?))
 }
