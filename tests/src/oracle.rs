@@ -7,26 +7,66 @@
 //! * Where the two differ, first principles decide. What is known to be wrong in the plugin's log is listed in
 //!   [`Known`], each with its reason; nothing else is tolerated.
 
-use consumer::{Chunk, Consumer, Error, Item, Receiver, State, Status, Stream};
+use consumer::{BlockInfo, Chunk, Consumer, Error, Item, Receiver, State, Status, Stream};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// What is known to be wrong in the plugin's log, by instruction. What the events must be is tested from first principles elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: both must agree.
+    Exact,
+    /// A store-conditional. QEMU makes a compare-and-swap of it, and the plugin logs its read, and its write even if it failed.
+    StoreConditional,
+    /// A compare-and-swap that writes only if it succeeds. The plugin logs a write always.
+    CompareAndSwap,
+    /// x86's writes always, the old value if it fails. The plugin logs the new value.
+    X86CompareAndSwap,
+    /// A partial-word access of MIPS. QEMU makes it of several, and the plugin logs these.
+    PartialWord,
+}
+
+impl Known {
+    fn of(target: decode::Target, flags: u32, pc: u64, bytes: &[u8]) -> Known {
+        let Some(text) = decode::text(target, flags, pc, bytes) else { return Known::Exact };
+        let text = text.trim_start_matches("lock ");
+        let name = text.split_whitespace().next().unwrap_or_default();
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+        match target.isa {
+            decode::Isa::X86 if starts(&["cmpxchg"]) => Known::X86CompareAndSwap,
+            decode::Isa::Aarch64 if starts(&["stxr", "stlxr", "stxp", "stlxp"]) => Known::StoreConditional,
+            decode::Isa::Aarch64 if starts(&["cas"]) => Known::CompareAndSwap,
+            decode::Isa::Arm if starts(&["strex", "stlex"]) => Known::StoreConditional,
+            decode::Isa::Mips if matches!(name, "sc" | "scd") => Known::StoreConditional,
+            decode::Isa::Mips if matches!(name, "lwl" | "lwr" | "swl" | "swr" | "ldl" | "ldr" | "sdl" | "sdr") => {
+                Known::PartialWord
+            }
+            decode::Isa::Riscv if starts(&["sc."]) => Known::StoreConditional,
+            decode::Isa::Ppc if starts(&["stwcx", "stdcx", "stbcx", "sthcx", "stqcx"]) => Known::StoreConditional,
+            decode::Isa::S390x if matches!(name, "cs" | "csy" | "csg" | "cds" | "cdsy" | "cdsg" | "csst") => {
+                Known::CompareAndSwap
+            }
+            decode::Isa::Sparc if starts(&["cas"]) => Known::CompareAndSwap,
+            decode::Isa::M68k if starts(&["cas"]) => Known::CompareAndSwap,
+            _ => Known::Exact,
+        }
+    }
+}
 
 /// An event as both sides know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An instruction, retired or aborted.
-    Insn { pc: u64 },
+    Insn { pc: u64, known: Known },
     /// An access with its value.
-    Access {
-        store: bool,
-        addr: u64,
-        size: u8,
-        value: u128,
-    },
+    Access { store: bool, addr: u64, size: u8, value: u128 },
+    /// The store of an atomic read-modify-write: compared without its value, since the plugin logs the operand in its place.
+    Update { addr: u64, size: u8, value: u128 },
     /// From Trapline only: the plugin may log this instruction (and nothing else of it) here, since QEMU started it and will start it again.
     Again { pc: u64 },
     /// From Trapline only: an access that the plugin cannot see (it was made by a helper that bypasses the plugin's hooks).
@@ -42,8 +82,10 @@ pub struct Compared {
     pub accesses: u64,
     /// Starts of instructions that only the plugin logs, since QEMU executed them again.
     pub again: u64,
-    /// Accesses that only Trapline reports, as a footprint.
+    /// Accesses that only Trapline reports, as a footprint or with a size that the plugin cannot express.
     pub unseen: u64,
+    /// Accesses in which the plugin is known to be wrong: see [`Known`].
+    pub known: u64,
     /// The first difference, with what came before it.
     pub difference: Option<String>,
     /// How the guest ended.
@@ -61,12 +103,7 @@ struct Log {
 
 impl Log {
     fn new(path: PathBuf) -> Self {
-        Log {
-            file: None,
-            path,
-            pending: VecDeque::new(),
-            bytes: Vec::new(),
-        }
+        Log { file: None, path, pending: VecDeque::new(), bytes: Vec::new() }
     }
 
     /// Reads more of the log if there is more; a record is 32 bytes, see oracle.c.
@@ -87,19 +124,10 @@ impl Log {
         let whole = self.bytes.len() / 32 * 32;
         for r in self.bytes[..whole].chunks_exact(32) {
             let word = |i: usize| {
-                u64::from_ne_bytes([
-                    r[i],
-                    r[i + 1],
-                    r[i + 2],
-                    r[i + 3],
-                    r[i + 4],
-                    r[i + 5],
-                    r[i + 6],
-                    r[i + 7],
-                ])
+                u64::from_ne_bytes([r[i], r[i + 1], r[i + 2], r[i + 3], r[i + 4], r[i + 5], r[i + 6], r[i + 7]])
             };
             self.pending.push_back(match r[24] {
-                b'I' => Event::Insn { pc: word(0) },
+                b'I' => Event::Insn { pc: word(0), known: Known::Exact },
                 kind => Event::Access {
                     store: kind == b'W',
                     addr: word(0),
@@ -118,11 +146,30 @@ struct Side {
     log: Log,
     ours: VecDeque<Event>,
     recent: VecDeque<Event>,
+    /// Of the instruction that is being compared.
+    known: Known,
+    /// The last value read by it.
+    read: u128,
 }
 
 /// The consumer that compares.
 struct Comparer {
     prefix: PathBuf,
+    /// By the block's address: what is known of its instructions.
+    known: Mutex<HashMap<usize, Arc<[Known]>>>,
+}
+
+impl Comparer {
+    fn known(&self, target: Option<decode::Target>, block: &BlockInfo) -> Arc<[Known]> {
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let of = |i: usize| match target {
+            Some(t) => Known::of(t, block.flags, block.insns[i].pc, block.bytes(i)),
+            None => Known::Exact,
+        };
+        // Blocks live as long as their table, which lives as long as the run.
+        let key = std::ptr::from_ref(block) as usize;
+        known.entry(key).or_insert_with(|| (0..block.insns.len()).map(of).collect()).clone()
+    }
 }
 
 struct Progress {
@@ -137,23 +184,23 @@ impl Consumer for Comparer {
 
     fn map(&self, chunk: &Chunk<'_>) -> Result<Vec<Event>, Error> {
         let mut events = Vec::with_capacity(chunk.len() / 8);
+        let target = decode::Target::named(&chunk.table().info().target);
         for item in chunk.items() {
             let Item::Block(block) = item? else { continue };
+            let known = self.known(target, block.info());
             let mut continued = None;
             for insn in block.insns() {
                 if insn.status == Status::Continued {
                     continued = Some(insn.pc());
                 }
                 if !insn.is_resumed() {
-                    events.push(Event::Insn { pc: insn.pc() });
+                    events.push(Event::Insn { pc: insn.pc(), known: known[insn.index()] });
                 }
                 for a in insn.accesses() {
-                    events.push(if a.is_footprint() {
-                        Event::Unseen {
-                            store: a.is_store(),
-                            addr: a.addr,
-                            size: a.size,
-                        }
+                    events.push(if a.is_footprint() || !a.size.is_power_of_two() {
+                        Event::Unseen { store: a.is_store(), addr: a.addr, size: a.size }
+                    } else if a.is_atomic() && a.is_store() {
+                        Event::Update { addr: a.addr, size: a.size as u8, value: a.value.unwrap_or_default() }
                     } else {
                         Event::Access {
                             store: a.is_store(),
@@ -182,10 +229,11 @@ impl Consumer for Comparer {
             log: Log::new(path_of(&self.prefix, key)),
             ours: VecDeque::new(),
             recent: VecDeque::new(),
+            known: Known::Exact,
+            read: 0,
         });
         side.ours.extend(batch);
-        side.compare(&mut p.result, false)
-            .map_err(|e| Error::Consumer(e.to_string()))
+        side.compare(&mut p.result, false).map_err(|e| Error::Consumer(e.to_string()))
     }
 }
 
@@ -217,7 +265,7 @@ impl Side {
                 return Ok(());
             };
             match (ours, theirs) {
-                (Event::Again { pc }, Event::Insn { pc: p }) if pc == p => {
+                (Event::Again { pc }, Event::Insn { pc: p, .. }) if pc == p => {
                     r.again += 1;
                     self.log.pending.pop_front();
                 }
@@ -225,12 +273,30 @@ impl Side {
                     self.ours.pop_front();
                     continue;
                 }
-                (a, b) if a == b => {
-                    match a {
-                        Event::Insn { .. } => r.insns += 1,
-                        _ => r.accesses += 1,
+                (Event::Insn { pc, known }, Event::Insn { pc: p, .. }) if pc == p => {
+                    r.insns += 1;
+                    self.known = known;
+                    self.log.pending.pop_front();
+                }
+                (a @ Event::Access { store, value, .. }, b) if a == b => {
+                    r.accesses += 1;
+                    if !store {
+                        self.read = value;
                     }
                     self.log.pending.pop_front();
+                }
+                (Event::Update { addr, size, value }, Event::Access { store: true, addr: at, size: wide, value: v })
+                    if (addr, size) == (at, wide) =>
+                {
+                    match value == v {
+                        true => r.accesses += 1,
+                        false => r.known += 1,
+                    }
+                    self.log.pending.pop_front();
+                }
+                (a, b) if self.is_known(a, b) => {
+                    r.known += 1;
+                    continue;
                 }
                 _ => {
                     self.differ(r, Some(ours), Some(theirs));
@@ -252,26 +318,45 @@ impl Side {
         Ok(())
     }
 
+    /// The plugin is known to be wrong here: drops what cannot be compared.
+    fn is_known(&mut self, ours: Event, theirs: Event) -> bool {
+        let (a, b) = (!matches!(ours, Event::Insn { .. }), matches!(theirs, Event::Access { .. }));
+        match (self.known, ours, theirs) {
+            (Known::StoreConditional, _, Event::Access { .. }) => {
+                self.log.pending.pop_front();
+            }
+            (Known::CompareAndSwap, _, Event::Access { store: true, .. }) if !a => {
+                self.log.pending.pop_front();
+            }
+            (
+                Known::X86CompareAndSwap,
+                Event::Access { store: true, addr, size, value } | Event::Update { addr, size, value },
+                Event::Access { store: true, addr: at, size: wide, .. },
+            ) if (addr, size) == (at, wide) && value == self.read => {
+                self.ours.pop_front();
+                self.log.pending.pop_front();
+            }
+            (Known::PartialWord, ..) if b => {
+                self.log.pending.pop_front();
+            }
+            (Known::PartialWord, ..) if a => {
+                self.ours.pop_front();
+            }
+            _ => return false,
+        }
+        true
+    }
+
     fn differ(&self, r: &mut Compared, ours: Option<Event>, theirs: Option<Event>) {
         let line = |e: &Event| match e {
-            Event::Insn { pc } => format!("I {pc:#x}"),
-            Event::Access {
-                store,
-                addr,
-                size,
-                value,
-            } => {
-                format!(
-                    "{} {addr:#x} {size} = {value:#x}",
-                    if *store { "W" } else { "R" }
-                )
+            Event::Insn { pc, .. } => format!("I {pc:#x}"),
+            Event::Access { store, addr, size, value } => {
+                format!("{} {addr:#x} {size} = {value:#x}", if *store { "W" } else { "R" })
             }
+            Event::Update { addr, size, value } => format!("W {addr:#x} {size} = {value:#x}"),
             Event::Again { pc } => format!("again {pc:#x}"),
             Event::Unseen { store, addr, size } => {
-                format!(
-                    "footprint {} {addr:#x} {size}",
-                    if *store { "W" } else { "R" }
-                )
+                format!("footprint {} {addr:#x} {size}", if *store { "W" } else { "R" })
             }
         };
         let recent: Vec<_> = self.recent.iter().map(line).collect();
@@ -304,10 +389,7 @@ pub fn compare(
     let mut child = Command::new(qemu)
         .args(qemu_args)
         // Not as an option: so it holds in followed children too.
-        .env(
-            "QEMU_PLUGIN",
-            format!("{},out={}", oracle.display(), prefix.display()),
-        )
+        .env("QEMU_PLUGIN", format!("{},out={}", oracle.display(), prefix.display()))
         .arg("-trapline")
         .arg(format!("socket={},wait=1,opt.values=on", socket.display()))
         .args(program)
@@ -337,13 +419,8 @@ pub fn compare(
             }
         }
     };
-    let comparer = Comparer {
-        prefix: prefix.clone(),
-    };
-    let mut progress = Progress {
-        sides: HashMap::new(),
-        result: Compared::default(),
-    };
+    let comparer = Comparer { prefix: prefix.clone(), known: Mutex::default() };
+    let mut progress = Progress { sides: HashMap::new(), result: Compared::default() };
     let options = consumer::Options { workers: 1 };
     let ran = consumer::run(&mut receiver, &comparer, &mut progress, &options);
     drop(receiver);
@@ -352,8 +429,7 @@ pub fn compare(
     let mut result = progress.result;
     for side in progress.sides.values_mut() {
         if result.difference.is_none() {
-            side.compare(&mut result, true)
-                .map_err(|e| failed("the plugin's log", &e))?;
+            side.compare(&mut result, true).map_err(|e| failed("the plugin's log", &e))?;
         }
         let _ = std::fs::remove_file(&side.log.path);
     }
