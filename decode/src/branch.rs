@@ -52,50 +52,25 @@ pub fn block_branch<'a>(
             && flags & ALT_MODE != 0
             && matches!(class, Class::Jump | Class::IndirectJump | Class::Return)
         {
-            class = if in_it_block(insns.clone(), i) {
-                Class::CondBranch
-            } else {
-                class
-            };
+            class = if in_it_block(insns.clone(), i) { Class::CondBranch } else { class };
         }
         let next = pc.wrapping_add(bytes.len() as u64);
         (!matches!(class, Class::Other | Class::Unknown)).then_some((i, class, next))
     };
     let last = n.checked_sub(1)?;
     if !target.has_delay_slots() {
-        return branch_at(last).map(|(insn, class, fall_through)| Branch {
-            insn,
-            class,
-            fall_through,
-        });
+        return branch_at(last).map(|(insn, class, fall_through)| Branch { insn, class, fall_through });
     }
     // The delay slot is as long as the branch; it may be in a block of its own.
-    let (insn, class, slot) = last
-        .checked_sub(1)
-        .and_then(&branch_at)
-        .or_else(|| branch_at(last))?;
-    let slot_len = insns
-        .clone()
-        .nth(insn)
-        .map_or(4, |(_, bytes)| bytes.len() as u64);
-    let has_slot = !(target.isa == Isa::Sh4
-        && class == Class::CondBranch
-        && !sh4_is_delayed(target, insns.clone().nth(insn)?.1));
-    Some(Branch {
-        insn,
-        class,
-        fall_through: if has_slot {
-            slot.wrapping_add(slot_len)
-        } else {
-            slot
-        },
-    })
+    let (insn, class, slot) = last.checked_sub(1).and_then(&branch_at).or_else(|| branch_at(last))?;
+    let slot_len = insns.clone().nth(insn).map_or(4, |(_, bytes)| bytes.len() as u64);
+    let has_slot =
+        !(target.isa == Isa::Sh4 && class == Class::CondBranch && !sh4_is_delayed(target, insns.clone().nth(insn)?.1));
+    Some(Branch { insn, class, fall_through: if has_slot { slot.wrapping_add(slot_len) } else { slot } })
 }
 
 fn sh4_is_delayed(target: Target, bytes: &[u8]) -> bool {
-    target
-        .word(bytes)
-        .is_some_and(|w| matches!(w >> 8, 0x8d | 0x8f))
+    target.word(bytes).is_some_and(|w| matches!(w >> 8, 0x8d | 0x8f))
 }
 
 /// Is instruction `index` under a Thumb IT instruction of its block?
@@ -207,11 +182,7 @@ fn arm(w: u32) -> Class {
         }
         // LDR pc (not the media instructions: bits 25 and 4)
         2 | 3 if w & 0x0050_f000 == 0x0010_f000 && !(w >> 25 & 7 == 3 && w & 0x10 != 0) => {
-            if w & 0x0fff_ffff == 0x049d_f004 {
-                Class::Return
-            } else {
-                Class::IndirectJump
-            }
+            if w & 0x0fff_ffff == 0x049d_f004 { Class::Return } else { Class::IndirectJump }
         }
         // Data processing that writes pc: not the compares (opcodes 8..=11), not multiplies and halfword transfers
         0 | 1
@@ -392,20 +363,9 @@ fn s390x(bytes: &[u8]) -> Class {
         (0x0b, _) => Class::IndirectJump,
         (0xec, _) => match bytes.get(5) {
             // BRXHG, BRXLG; compare and branch (relative)
-            Some(
-                0x44
-                | 0x45
-                | 0x64
-                | 0x65
-                | 0x76
-                | 0x77
-                | 0x7c..=0x7f
-                | 0xe4
-                | 0xe5
-                | 0xf6
-                | 0xf7
-                | 0xfc..=0xff,
-            ) => Class::CondBranch,
+            Some(0x44 | 0x45 | 0x64 | 0x65 | 0x76 | 0x77 | 0x7c..=0x7f | 0xe4 | 0xe5 | 0xf6 | 0xf7 | 0xfc..=0xff) => {
+                Class::CondBranch
+            }
             _ => Class::Other,
         },
         // BCTG, BXHG, BXLEG, BIC

@@ -77,11 +77,7 @@ impl Target {
             "or1k" => (Isa::OpenRisc, 32, true),
             _ => return None,
         };
-        Some(Target {
-            isa,
-            bits,
-            big_endian,
-        })
+        Some(Target { isa, bits, big_endian })
     }
 
     /// Branches take effect one instruction later.
@@ -102,16 +98,10 @@ impl Target {
     fn word(self, bytes: &[u8]) -> Option<u32> {
         let be = self.big_endian;
         match *bytes {
-            [a, b] => Some(u32::from(if be {
-                u16::from_be_bytes([a, b])
-            } else {
-                u16::from_le_bytes([a, b])
-            })),
-            [a, b, c, d, ..] => Some(if be {
-                u32::from_be_bytes([a, b, c, d])
-            } else {
-                u32::from_le_bytes([a, b, c, d])
-            }),
+            [a, b] => Some(u32::from(if be { u16::from_be_bytes([a, b]) } else { u16::from_le_bytes([a, b]) })),
+            [a, b, c, d, ..] => {
+                Some(if be { u32::from_be_bytes([a, b, c, d]) } else { u32::from_le_bytes([a, b, c, d]) })
+            }
             _ => None,
         }
     }

@@ -13,13 +13,10 @@ thread_local! {
 /// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags, by a disassembler that this thread keeps.
 pub fn text(target: Target, flags: u32, pc: u64, bytes: &[u8]) -> Option<String> {
     DISASSEMBLERS.with_borrow_mut(|all| {
-        let at = all
-            .iter()
-            .position(|d| d.target == target)
-            .unwrap_or_else(|| {
-                all.push(Disassembler::of(target));
-                all.len() - 1
-            });
+        let at = all.iter().position(|d| d.target == target).unwrap_or_else(|| {
+            all.push(Disassembler::of(target));
+            all.len() - 1
+        });
         all[at].text(flags, pc, bytes)
     })
 }
@@ -49,11 +46,7 @@ impl Disassembler {
         options.set_branch_leading_zeros(false);
         options.set_show_branch_size(false);
         options.set_rip_relative_addresses(true);
-        Disassembler {
-            target,
-            intel,
-            handles: [None, None],
-        }
+        Disassembler { target, intel, handles: [None, None] }
     }
 
     /// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags. `None`: it is not known.
@@ -78,8 +71,7 @@ impl Disassembler {
     }
 
     fn x86(&mut self, flags: u32, pc: u64, bytes: &[u8]) -> Option<String> {
-        let mut decoder =
-            Decoder::with_ip(self.target.x86_bits(flags), bytes, pc, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(self.target.x86_bits(flags), bytes, pc, DecoderOptions::NONE);
         let insn = decoder.decode();
         if insn.is_invalid() || insn.len() != bytes.len() {
             return None;

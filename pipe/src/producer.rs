@@ -49,10 +49,7 @@ pub struct Shape {
 }
 
 /// 64 KiB chunks stay in the second-level cache; see docs/src/performance.md.
-pub const DEFAULT_SHAPE: Shape = Shape {
-    chunk_size: 64 << 10,
-    chunk_count: 16,
-};
+pub const DEFAULT_SHAPE: Shape = Shape { chunk_size: 64 << 10, chunk_count: 16 };
 
 /// A stream's shared memory, as the producer's process maps it. Shared between the vCPU's thread and the server.
 pub struct StreamMemory {
@@ -109,21 +106,13 @@ impl StreamMemory {
 
     /// The lines of all consumers.
     pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
-        self.header().consumers.iter().map(|c| Line {
-            state: &c.state,
-            lossy: &c.lossy,
-            needed: &c.needed,
-        })
+        self.header().consumers.iter().map(|c| Line { state: &c.state, lossy: &c.lossy, needed: &c.needed })
     }
 
     /// The line of one consumer.
     pub fn line(&self, place: usize) -> Line<'_> {
         let c = &self.header().consumers[place];
-        Line {
-            state: &c.state,
-            lossy: &c.lossy,
-            needed: &c.needed,
-        }
+        Line { state: &c.state, lossy: &c.lossy, needed: &c.needed }
     }
 
     /// Takes a consumer in; it gets everything from the open chunk on.
@@ -170,27 +159,15 @@ pub struct Writer {
 // SAFETY: the raw pointers lead into `memory`, which the writer holds.
 unsafe impl Send for Writer {}
 
-const NO_CONTEXT: Context = Context {
-    block: 0,
-    insn: 0,
-    done: 0,
-};
+const NO_CONTEXT: Context = Context { block: 0, insn: 0, done: 0 };
 
 fn block_word_parts(executed: u16, words: u16, flags: u64) -> u64 {
-    (u64::from(executed) & EXECUTED_MASK) << EXECUTED_SHIFT
-        | u64::from(words) << WORDS_SHIFT
-        | FLAG_PARTIAL
-        | flags
+    (u64::from(executed) & EXECUTED_MASK) << EXECUTED_SHIFT | u64::from(words) << WORDS_SHIFT | FLAG_PARTIAL | flags
 }
 
 impl Writer {
     /// A writer at the start of an empty stream, with `cursor` and `limit` set.
-    pub fn new(
-        memory: std::sync::Arc<StreamMemory>,
-        notify: Notify,
-        c: &mut Cursor<'_>,
-        table: &TableWriter,
-    ) -> Self {
+    pub fn new(memory: std::sync::Arc<StreamMemory>, notify: Notify, c: &mut Cursor<'_>, table: &TableWriter) -> Self {
         let h = memory.header();
         let size = h.chunk_size as usize;
         let count = u64::from(h.chunk_count);
@@ -228,18 +205,11 @@ impl Writer {
     fn enter(&mut self, seq: u64, table: &TableWriter) {
         let index = (seq % self.count) as usize;
         let desc = &self.memory.header().chunks[index];
-        desc.order.store(
-            table.header().order.fetch_add(1, Ordering::AcqRel),
-            Ordering::Relaxed,
-        );
+        desc.order.store(table.header().order.fetch_add(1, Ordering::AcqRel), Ordering::Relaxed);
         self.seq = seq;
         // SAFETY: chunk `index` lies inside the mapping.
         unsafe {
-            let base = self
-                .memory
-                .map
-                .as_mut_ptr()
-                .add(STREAM_HEADER + index * self.size);
+            let base = self.memory.map.as_mut_ptr().add(STREAM_HEADER + index * self.size);
             self.base = base.cast();
             self.end = base.add(self.size).cast();
         }
@@ -258,22 +228,12 @@ impl Writer {
         let next = self.seq + 1;
         ring::open(&h.producer.open, next);
         (self.notify)();
-        ring::wait_for_room(
-            || self.memory.lines(),
-            &h.room,
-            &h.room_wanted,
-            next,
-            self.count,
-            SPINS,
-        );
+        ring::wait_for_room(|| self.memory.lines(), &h.room, &h.room_wanted, next, self.count, SPINS);
         let index = (next % self.count) as usize;
         let at = STREAM_HEADER + index * self.size;
         if next < self.count {
             if let Err(e) = self.memory.allocate(at, self.size) {
-                fatal(&format!(
-                    "no memory for the next chunk of a stream ({} bytes): {e}",
-                    self.size
-                ));
+                fatal(&format!("no memory for the next chunk of a stream ({} bytes): {e}", self.size));
             }
         } else {
             let desc = &h.chunks[index];
@@ -291,11 +251,7 @@ impl Writer {
 
     /// The place where the stream ends now.
     fn at(&self, c: &Cursor<'_>) -> *mut u64 {
-        if self.tail.is_null() {
-            *c.cursor
-        } else {
-            self.tail
-        }
+        if self.tail.is_null() { *c.cursor } else { self.tail }
     }
 
     /// The slow path of a block's start: `cursor` moves to the stream's end, with room for a block of `bytes`.
@@ -316,11 +272,7 @@ impl Writer {
     /// Says what is complete in the open chunk, for consumers that read it in place. Call outside of blocks.
     fn publish(&self, at: *mut u64) {
         let used = (at as usize - self.base as usize) as u64;
-        self.memory
-            .header()
-            .producer
-            .published
-            .store((self.seq & 0xffff_ffff) << 32 | used, Ordering::Release);
+        self.memory.header().producer.published.store((self.seq & 0xffff_ffff) << 32 | used, Ordering::Release);
     }
 
     /// Appends a record between blocks.
@@ -413,8 +365,7 @@ impl Writer {
             let mut start = self.record;
             if start.is_null() || !same {
                 start = at;
-                at.add(1)
-                    .write(u64::from(context.insn) << 16 | u64::from(context.block) << 32);
+                at.add(1).write(u64::from(context.insn) << 16 | u64::from(context.block) << 32);
                 at = at.add(2);
             }
             at.write(info | u64::from(context.done) << info::ORDER_SHIFT);
@@ -463,17 +414,12 @@ impl Writer {
         // SAFETY: `cursor` is past the running block's words, which emitted code wrote into the open chunk.
         unsafe {
             let header = (*c.cursor).sub(slots + 1);
-            store_release(
-                header,
-                u64::from(context.block) | block_word_parts(context.insn, words, FLAG_SPLIT),
-            );
+            store_release(header, u64::from(context.block) | block_word_parts(context.insn, words, FLAG_SPLIT));
         }
         self.next_chunk(at, table);
         // SAFETY: a fresh chunk has room for three words and the longest block.
         unsafe {
-            self.base
-                .add(1)
-                .write(u64::from(context.insn) | u64::from(words) << 16);
+            self.base.add(1).write(u64::from(context.insn) | u64::from(words) << 16);
             store_release(self.base.add(2), u64::from(context.block));
             store_release(self.base, u64::from(kind::CONT) << 32 | 1 << 40);
             *c.cursor = self.base.add(3 + slots);
@@ -483,14 +429,7 @@ impl Writer {
     }
 
     /// The running block was left at instruction `insn`. `reexec`: the guest saw nothing of it.
-    pub fn left(
-        &mut self,
-        c: &mut Cursor<'_>,
-        block: u32,
-        insn: u16,
-        reexec: bool,
-        table: &TableWriter,
-    ) {
+    pub fn left(&mut self, c: &mut Cursor<'_>, block: u32, insn: u16, reexec: bool, table: &TableWriter) {
         if self.closed {
             return;
         }
@@ -521,17 +460,8 @@ impl Writer {
         }
         let flags = if reexec { FLAG_REEXEC } else { FLAG_ABORTED };
         // SAFETY: as above.
-        unsafe {
-            store_release(
-                header,
-                u64::from(block) | block_word_parts(insn, words, flags),
-            )
-        };
-        self.left = Some(Left {
-            header,
-            block,
-            insn,
-        });
+        unsafe { store_release(header, u64::from(block) | block_word_parts(insn, words, flags)) };
+        self.left = Some(Left { header, block, insn });
         let at = self.at(c);
         self.publish(at);
     }
@@ -540,16 +470,11 @@ impl Writer {
     /// which the guest goes on has retired.
     pub fn completed(&mut self, pc: Option<u64>, table: &TableWriter) {
         let Some(left) = self.left else { return };
-        let (Some(entry), Some(insn)) = (
-            table.entry(left.block),
-            table.insns(left.block).get(left.insn as usize),
-        ) else {
+        let (Some(entry), Some(insn)) = (table.entry(left.block), table.insns(left.block).get(left.insn as usize))
+        else {
             return;
         };
-        let next = entry
-            .pc
-            .wrapping_add_signed(i64::from(insn.pc_off))
-            .wrapping_add(u64::from(insn.len));
+        let next = entry.pc.wrapping_add_signed(i64::from(insn.pc_off)).wrapping_add(u64::from(insn.len));
         if pc.is_some_and(|pc| pc != next) {
             return;
         }
@@ -580,10 +505,7 @@ impl Writer {
         self.closed = true;
         let h = self.memory.header();
         let desc = &h.chunks[(self.seq % self.count) as usize];
-        desc.used.store(
-            (*c.cursor as usize - self.base as usize) as u64,
-            Ordering::Relaxed,
-        );
+        desc.used.store((*c.cursor as usize - self.base as usize) as u64, Ordering::Relaxed);
         desc.seq.store(self.seq + 1, Ordering::Release);
         ring::open(&h.producer.open, self.seq + 1);
         h.producer.ended.store(1, Ordering::Release);

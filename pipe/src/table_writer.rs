@@ -77,16 +77,8 @@ impl TableWriter {
     }
 
     fn map(fd: OwnedFd) -> io::Result<Self> {
-        let map = MmapOptions::new()
-            .len(TABLE_MAX as usize)
-            .no_reserve_swap()
-            .map_raw(&fd)?;
-        Ok(TableWriter {
-            fd,
-            map,
-            grown: 0,
-            index: HashMap::default(),
-        })
+        let map = MmapOptions::new().len(TABLE_MAX as usize).no_reserve_swap().map_raw(&fd)?;
+        Ok(TableWriter { fd, map, grown: 0, index: HashMap::default() })
     }
 
     /// The descriptor to hand to consumers.
@@ -107,10 +99,7 @@ impl TableWriter {
         let len = len.next_multiple_of(STEP).min(TABLE_MAX);
         // SAFETY: the range lies inside our mapping, which is as long as the file.
         unsafe {
-            wire::populate(
-                self.map.as_mut_ptr().add(self.grown as usize),
-                (len - self.grown) as usize,
-            )?;
+            wire::populate(self.map.as_mut_ptr().add(self.grown as usize), (len - self.grown) as usize)?;
         }
         self.grown = len;
         Ok(())
@@ -121,12 +110,7 @@ impl TableWriter {
         b.extend_from_slice(&words.to_ne_bytes());
         b.extend_from_slice(&block.flags.to_ne_bytes());
         b.extend_from_slice(&block.pc.to_ne_bytes());
-        for n in [
-            block.insns.len(),
-            block.accesses.len(),
-            block.slot_words as usize,
-            block.code.len(),
-        ] {
+        for n in [block.insns.len(), block.accesses.len(), block.slot_words as usize, block.code.len()] {
             b.extend_from_slice(&(n as u16).to_ne_bytes());
         }
         for i in block.insns {
@@ -146,9 +130,7 @@ impl TableWriter {
 
     /// The id of a block, a new one if it has not been described before. Errors: the table is full, or no memory.
     pub fn define(&mut self, block: &NewBlock<'_>) -> io::Result<u32> {
-        let bytes = size_of::<BlockEntry>()
-            + 8 * (block.insns.len() + block.accesses.len())
-            + block.code.len();
+        let bytes = size_of::<BlockEntry>() + 8 * (block.insns.len() + block.accesses.len()) + block.code.len();
         let words = bytes.div_ceil(8) as u32;
         let entry = Self::entry_bytes(block, words);
         let mut hasher = DefaultHasher::new();
@@ -162,19 +144,12 @@ impl TableWriter {
         let len = entry.len() as u64;
         let at = self.header().len.fetch_add(len, Ordering::AcqRel);
         if at + len > TABLE_MAX {
-            return Err(io::Error::other(format!(
-                "the block table is full ({} MiB)",
-                TABLE_MAX >> 20
-            )));
+            return Err(io::Error::other(format!("the block table is full ({} MiB)", TABLE_MAX >> 20)));
         }
         self.grow(at + len)?;
         // SAFETY: the range was reserved for us alone by the addition above and is inside the grown file.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                entry.as_ptr(),
-                self.map.as_mut_ptr().add(at as usize),
-                entry.len(),
-            );
+            std::ptr::copy_nonoverlapping(entry.as_ptr(), self.map.as_mut_ptr().add(at as usize), entry.len());
         }
         let id = (at / 8) as u32;
         self.index.entry(hash).or_default().push(id);
@@ -194,9 +169,7 @@ impl TableWriter {
     /// The fixed part of a block's entry. `id` must come from this family's `define`.
     pub fn entry(&self, id: u32) -> Option<&BlockEntry> {
         let at = id as u64 * 8;
-        if at < TABLE_HEADER
-            || at + size_of::<BlockEntry>() as u64 > self.header().len.load(Ordering::Acquire)
-        {
+        if at < TABLE_HEADER || at + size_of::<BlockEntry>() as u64 > self.header().len.load(Ordering::Acquire) {
             return None;
         }
         // SAFETY: inside the used part of the file, 8-byte aligned, written before its id was used.
@@ -208,9 +181,7 @@ impl TableWriter {
         let Some(e) = self.entry(id) else { return &[] };
         let at = id as usize * 8 + size_of::<BlockEntry>() + 8 * e.n_insns as usize;
         // SAFETY: as in `entry`; the entry's length covers its accesses.
-        unsafe {
-            std::slice::from_raw_parts(self.map.as_ptr().add(at).cast(), e.n_accesses as usize)
-        }
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(at).cast(), e.n_accesses as usize) }
     }
 
     /// The instructions of a block.

@@ -59,14 +59,7 @@ impl Message {
     /// A message of this version from this process.
     pub fn new(kind: u32, a: u64, b: u64, text: &[u8]) -> Self {
         Message {
-            header: Header {
-                magic: MAGIC,
-                version: VERSION,
-                kind,
-                pid: std::process::id(),
-                a,
-                b,
-            },
+            header: Header { magic: MAGIC, version: VERSION, kind, pid: std::process::id(), a, b },
             text: text[..text.len().min(MAX_TEXT)].to_vec(),
         }
     }
@@ -87,10 +80,7 @@ pub fn send(socket: RawFd, message: &Message, fds: &[RawFd], flags: i32) -> io::
         bytes.extend_from_slice(&word.to_ne_bytes());
     }
     bytes.extend_from_slice(&message.text);
-    let mut iov = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut control = Control([0; 64]);
     // SAFETY: an all-zero msghdr is valid; every pointer set below outlives the call.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -107,11 +97,7 @@ pub fn send(socket: RawFd, message: &Message, fds: &[RawFd], flags: i32) -> io::
             (*c).cmsg_level = libc::SOL_SOCKET;
             (*c).cmsg_type = libc::SCM_RIGHTS;
             (*c).cmsg_len = libc::CMSG_LEN(payload) as _;
-            std::ptr::copy_nonoverlapping(
-                fds.as_ptr().cast::<u8>(),
-                libc::CMSG_DATA(c),
-                size_of_val(fds),
-            );
+            std::ptr::copy_nonoverlapping(fds.as_ptr().cast::<u8>(), libc::CMSG_DATA(c), size_of_val(fds));
         }
     }
     loop {
@@ -132,10 +118,7 @@ pub fn send(socket: RawFd, message: &Message, fds: &[RawFd], flags: i32) -> io::
 pub fn receive(socket: RawFd, flags: i32) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut bytes = vec![0u8; HEADER + MAX_TEXT];
     let mut control = Control([0; 64]);
-    let mut iov = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: an all-zero msghdr is valid; every pointer set below outlives the call.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = &mut iov;

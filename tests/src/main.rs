@@ -218,7 +218,12 @@ fn run_all(tally: &mut Tally, long: bool) {
     // A target folder of its own: the flag rebuilds everything.
     let folder = cache().join("loom-target");
     let env: [(&str, &OsStr); 2] = [("RUSTFLAGS", "--cfg loom".as_ref()), ("CARGO_TARGET_DIR", folder.as_os_str())];
-    counted("interleavings of the pipe (loom)", &["test", "--release", "-p", "trapline-pipe", "--test", "loom_ring"], &env, tally);
+    counted(
+        "interleavings of the pipe (loom)",
+        &["test", "--release", "-p", "trapline-pipe", "--test", "loom_ring"],
+        &env,
+        tally,
+    );
 }
 
 /// Runs a step whose tests count one by one; if it fails without a failed test, that is a failure, too.
@@ -237,7 +242,10 @@ fn cargo(args: &[&str], env: &[(&str, &OsStr)], tally: &mut Tally) -> bool {
     command.current_dir(checkout()).args(args).envs(env.iter().copied());
     // Set by `cargo run` for this program alone.
     for (key, _) in std::env::vars_os() {
-        if key.to_str().is_some_and(|k| k.starts_with("CARGO_PKG_") || k == "CARGO_MANIFEST_DIR" || k == "CARGO_MANIFEST_PATH") {
+        if key
+            .to_str()
+            .is_some_and(|k| k.starts_with("CARGO_PKG_") || k == "CARGO_MANIFEST_DIR" || k == "CARGO_MANIFEST_PATH")
+        {
             command.env_remove(key);
         }
     }
@@ -277,6 +285,9 @@ mod tests {
 
     #[test]
     fn each_compiler_has_its_library() {
-        assert_eq!(libraries(&["gcc-mips-linux-gnu", "gcc-s390x-linux-gnu"]), ["libc6-dev-mips-cross", "libc6-dev-s390x-cross"]);
+        assert_eq!(
+            libraries(&["gcc-mips-linux-gnu", "gcc-s390x-linux-gnu"]),
+            ["libc6-dev-mips-cross", "libc6-dev-s390x-cross"]
+        );
     }
 }

@@ -285,9 +285,10 @@ impl Side {
                     }
                     self.log.pending.pop_front();
                 }
-                (Event::Update { addr, size, value }, Event::Access { store: true, addr: at, size: wide, value: v })
-                    if (addr, size) == (at, wide) =>
-                {
+                (
+                    Event::Update { addr, size, value },
+                    Event::Access { store: true, addr: at, size: wide, value: v },
+                ) if (addr, size) == (at, wide) => {
                     match value == v {
                         true => r.accesses += 1,
                         false => r.known += 1,

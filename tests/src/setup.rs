@@ -52,10 +52,11 @@ pub fn trapline() -> &'static Path {
                 "--message-format=json",
             ]),
         );
-        let path = built.out().lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()).find_map(|m| {
-            let is_bin = m["target"]["name"] == "trapline" && m["target"]["kind"][0] == "bin";
-            m["executable"].as_str().filter(|_| is_bin).map(PathBuf::from)
-        });
+        let path =
+            built.out().lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()).find_map(|m| {
+                let is_bin = m["target"]["name"] == "trapline" && m["target"]["kind"][0] == "bin";
+                m["executable"].as_str().filter(|_| is_bin).map(PathBuf::from)
+            });
         path.ok_or_else(|| format!("`trapline` cannot be built:\n{}", built.err()))
     });
     bin.as_deref().unwrap_or_else(|e| panic!("{e}"))

@@ -191,7 +191,12 @@ impl Run {
         let finished = waiter.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         drop(dog);
         let summary = result.unwrap_or_else(|e| {
-            panic!("the stream cannot be read: {e}\nthe guest: {:?}\n{}{}", finished.ended, finished.out(), finished.err())
+            panic!(
+                "the stream cannot be read: {e}\nthe guest: {:?}\n{}{}",
+                finished.ended,
+                finished.out(),
+                finished.err()
+            )
         });
         Trace { events: state.events, counts: state.counts, finished, symbols: self.symbols, summary }
     }
@@ -384,8 +389,11 @@ impl Trace {
     /// Fails unless [`Trace::lines`] are these; leading blanks, empty lines and what follows a `#` are left out.
     #[track_caller]
     pub fn expect(&self, from: &str, to: &str, expected: &str) {
-        let wanted: Vec<&str> =
-            expected.lines().map(|l| l.split('#').next().unwrap_or_default().trim()).filter(|l| !l.is_empty()).collect();
+        let wanted: Vec<&str> = expected
+            .lines()
+            .map(|l| l.split('#').next().unwrap_or_default().trim())
+            .filter(|l| !l.is_empty())
+            .collect();
         same(&self.lines(from, to), &wanted);
     }
 
@@ -458,4 +466,3 @@ pub fn same(actual: &[String], expected: &[&str]) {
     }
     panic!("{text}");
 }
-

@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Ended, Finished, How, Isa, cache, checkout, guest, guest_linked, qemu, scratch, trapline, within};
+use trapline_tests::{
+    Ended, Finished, How, Isa, cache, checkout, guest, guest_linked, qemu, scratch, trapline, within,
+};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -69,7 +71,9 @@ fn dynamic_program_without_a_library() {
     let source = folder.path().join("t.c");
     fs::write(&source, "int answer(void); int main(void) { return answer(); }\n").unwrap();
     fs::write(folder.path().join("l.c"), "int answer(void) { return 42; }\n").unwrap();
-    let cc = |args: &[&str]| within(LIMIT, Command::new("aarch64-linux-gnu-gcc").current_dir(folder.path()).args(args)).code(0);
+    let cc = |args: &[&str]| {
+        within(LIMIT, Command::new("aarch64-linux-gnu-gcc").current_dir(folder.path()).args(args)).code(0)
+    };
     cc(&["-shared", "-fPIC", "-o", "libanswer.so", "l.c"]);
     cc(&["-o", "t", "t.c", "-L.", "-lanswer"]);
     qemu("aarch64", "trace");
@@ -117,7 +121,11 @@ const NEW: &str = "fn new(_: &Qemu) -> Self { Mine }";
 fn analyzer_that_does_not_compile() {
     let folder = scratch();
     let g = guest("loop", Isa::X86_64);
-    let dir = analyzer(folder.path(), "broken", &format!("{NEW}\nfn fetch(&self, _: &Insn, point: &mut FetchPoint) {{ point.trcae(); }}"));
+    let dir = analyzer(
+        folder.path(),
+        "broken",
+        &format!("{NEW}\nfn fetch(&self, _: &Insn, point: &mut FetchPoint) {{ point.trcae(); }}"),
+    );
     let f = run(&["--analyzer", dir.to_str().unwrap()], &g.path);
     assert_eq!(f.ended, Ended::Code(125));
     // The compiler's own words, and ours.
@@ -125,8 +133,13 @@ fn analyzer_that_does_not_compile() {
         assert!(f.err().contains(part), "'{part}' is not said: {}", f.err());
     }
     // Once it is right, it runs: nothing was left behind.
-    let dir = analyzer(folder.path(), "broken", &format!("{NEW}\nfn fetch(&self, _: &Insn, point: &mut FetchPoint) {{ point.trace(); }}"));
-    within(LIMIT, Command::new(trapline()).args(["run", "--analyzer", dir.to_str().unwrap(), "--"]).arg(&g.path)).code(7);
+    let dir = analyzer(
+        folder.path(),
+        "broken",
+        &format!("{NEW}\nfn fetch(&self, _: &Insn, point: &mut FetchPoint) {{ point.trace(); }}"),
+    );
+    within(LIMIT, Command::new(trapline()).args(["run", "--analyzer", dir.to_str().unwrap(), "--"]).arg(&g.path))
+        .code(7);
 }
 
 #[test]
@@ -140,7 +153,8 @@ fn analyzer_that_panics_says_where() {
         assert!(f.err().contains(part), "'{part}' is not said: {}", f.err());
     }
     let pc = format!("{:#x}", g.sym("load"));
-    let body = format!("{NEW}\nfn fetch(&self, i: &Insn, _: &mut FetchPoint) {{ if i.pc() == {pc} {{ panic!(\"here\") }} }}");
+    let body =
+        format!("{NEW}\nfn fetch(&self, i: &Insn, _: &mut FetchPoint) {{ if i.pc() == {pc} {{ panic!(\"here\") }} }}");
     let dir = analyzer(folder.path(), "late", &body);
     let f = run(&["--analyzer", dir.to_str().unwrap()], &g.path);
     assert!(matches!(f.ended, Ended::Code(c) if c != 0 && c != 7), "{:?}", f.ended);
@@ -199,7 +213,10 @@ fn cache_that_cannot_be_written() {
     let folder = scratch();
     let g = guest("loop", Isa::X86_64);
     let blocked = file(folder.path(), "file", b"", 0o644);
-    let f = within(LIMIT, Command::new(trapline()).env("TRAPLINE_CACHE", blocked.join("cache")).args(["run", "--"]).arg(&g.path));
+    let f = within(
+        LIMIT,
+        Command::new(trapline()).env("TRAPLINE_CACHE", blocked.join("cache")).args(["run", "--"]).arg(&g.path),
+    );
     says(&f, 125, &[blocked.to_str().unwrap()]);
 }
 
@@ -214,14 +231,28 @@ fn library_of_another_abi_is_a_link_error_that_names_the_version() {
         .find(|p| p.exists())
         .expect("the cache has a library");
     let header = fs::read_to_string(checkout().join("instrument/include/trapline.h")).unwrap();
-    let now: u32 = header.lines().find_map(|l| l.strip_prefix("#define TRAPLINE_ABI ")).expect("a version").trim().parse().unwrap();
+    let now: u32 = header
+        .lines()
+        .find_map(|l| l.strip_prefix("#define TRAPLINE_ABI "))
+        .expect("a version")
+        .trim()
+        .parse()
+        .unwrap();
     let symbol = |n: u32| format!("trapline_abi_version_{n}");
     let folder = scratch();
     let link = |n: u32| {
         fs::write(folder.path().join("trapline.h"), header.replace(&symbol(now), &symbol(n))).unwrap();
-        fs::write(folder.path().join("t.c"), "#include \"trapline.h\"\nint main(void) { return TRAPLINE_ABI_SYMBOL == 0; }\n").unwrap();
+        fs::write(
+            folder.path().join("t.c"),
+            "#include \"trapline.h\"\nint main(void) { return TRAPLINE_ABI_SYMBOL == 0; }\n",
+        )
+        .unwrap();
         let mut cc = Command::new("cc");
-        cc.current_dir(folder.path()).args(["-Wl,--gc-sections", "-o", "t", "t.c"]).arg(&library).args(["-lpthread", "-ldl", "-lm"]);
+        cc.current_dir(folder.path()).args(["-Wl,--gc-sections", "-o", "t", "t.c"]).arg(&library).args([
+            "-lpthread",
+            "-ldl",
+            "-lm",
+        ]);
         within(LIMIT, &mut cc)
     };
     link(now).code(0);

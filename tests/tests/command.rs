@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use trapline_tests::{ALL, Ended, Finished, Guest, How, Isa, What, finish, guest, guest_linked, qemu, scratch, trapline, within};
+use trapline_tests::{
+    ALL, Ended, Finished, Guest, How, Isa, What, finish, guest, guest_linked, qemu, scratch, trapline, within,
+};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -36,7 +38,8 @@ fn json_lines_say_what_the_stream_says() {
         let folder = scratch();
         let file = folder.path().join("trace.json");
         let code = if isa == Isa::X86_64 { 0 } else { 7 };
-        let f = within(LIMIT, &mut run(&g, "trace", &["--values", "--format", "json", "-o", file.to_str().unwrap()])).code(code);
+        let f = within(LIMIT, &mut run(&g, "trace", &["--values", "--format", "json", "-o", file.to_str().unwrap()]))
+            .code(code);
         assert_eq!((f.out(), f.err()), (String::new(), String::new()));
         let told: Vec<(String, u128, u128, u64, Option<u128>)> = json_lines(&fs::read_to_string(&file).unwrap())
             .iter()
@@ -46,7 +49,9 @@ fn json_lines_say_what_the_stream_says() {
                     assert_eq!(v["bytes"].as_str().unwrap().len() as u64, 2 * v["len"].as_u64().unwrap());
                     (e.to_string(), hex(&v["pc"]), 0, v["len"].as_u64().unwrap(), None)
                 }
-                e => (e.to_string(), hex(&v["pc"]), hex(&v["addr"]), v["size"].as_u64().unwrap(), Some(hex(&v["value"]))),
+                e => {
+                    (e.to_string(), hex(&v["pc"]), hex(&v["addr"]), v["size"].as_u64().unwrap(), Some(hex(&v["value"])))
+                }
             })
             .collect();
         let t = g.trace().code(code);
@@ -95,7 +100,8 @@ fn count_is_exact_to_the_last_instruction() {
     let v = figures(&f, &fs::read_to_string(&file).unwrap());
     // mov, then 100000 turns of two, then mov, mov, syscall.
     assert_eq!(v["insns"].as_u64(), Some(200_004), "{v}");
-    for (key, n) in [("aborted", 0), ("loads", 0), ("stores", 0), ("load_bytes", 0), ("store_bytes", 0), ("threads", 1)] {
+    for (key, n) in [("aborted", 0), ("loads", 0), ("stores", 0), ("load_bytes", 0), ("store_bytes", 0), ("threads", 1)]
+    {
         assert_eq!(v[key].as_u64(), Some(n), "{key}: {v}");
     }
     // The loop's block once per turn, and what is before and after it.
@@ -154,7 +160,8 @@ fn signals_reach_the_guest_and_its_end_is_ours() {
     let g = guest("stdio", Isa::X86_64);
     for (signal, code) in [(libc::SIGUSR1, 50), (libc::SIGTERM, 55)] {
         let mut command = run(&g, "trace", &["-o", "/dev/null"]);
-        let mut child = command.arg("wait").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.arg("wait").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -185,7 +192,11 @@ fn script_runs_through_its_interpreter() {
     let file = folder.path().join("script");
     script(&file, &format!("#! {} an argument \n", g.path.display()));
     qemu("x86_64", "trace");
-    let f = within(LIMIT, Command::new(trapline()).args(["run", "-a", "trace", "-o", "/dev/null", "--"]).arg(&file).arg("more")).code(42);
+    let f = within(
+        LIMIT,
+        Command::new(trapline()).args(["run", "-a", "trace", "-o", "/dev/null", "--"]).arg(&file).arg("more"),
+    )
+    .code(42);
     let expected = format!("arg 1 <an argument>\narg 2 <{}>\narg 3 <more>\n", file.display());
     assert!(f.out().starts_with(&expected), "{}", f.out());
 }
@@ -245,7 +256,13 @@ fn results_that_cannot_be_written_are_said_to_be_so() {
 fn reader_that_goes_away_does_not_hang() {
     let g = guest("processes", Isa::X86_64);
     let mut command = run(&g, "trace", &["-o", "-"]);
-    let mut child = command.args(["work", "100000"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .args(["work", "100000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut byte = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
     drop(child.stdout.take());

@@ -26,9 +26,9 @@ fn two_runs_give_the_same_counts() {
 fn branches_calls_and_returns_go_where_they_go() {
     let g = guest("x86_branches", Isa::X86_64);
     let t = g.trace().code(0);
-    let flow: Vec<String> =
-        t.lines("begin", "end").into_iter().filter(|l| l.starts_with(['I', 'A'])).collect();
-    let calls = "I begin,I nottak,I taken,I over,I sub,I ret,I icall,I sub,I ret,I mcall,I sub,I ret,I mjmp,I last,I done";
+    let flow: Vec<String> = t.lines("begin", "end").into_iter().filter(|l| l.starts_with(['I', 'A'])).collect();
+    let calls =
+        "I begin,I nottak,I taken,I over,I sub,I ret,I icall,I sub,I ret,I mcall,I sub,I ret,I mjmp,I last,I done";
     assert_eq!(flow[..15].join(","), calls);
     // Each call stores where it comes back to, and each return loads it.
     let stack: Vec<(bool, u128)> = t

@@ -56,7 +56,8 @@ fn follow(t: &Trace) -> HashMap<String, u64> {
             What::Other(Event::Munmap { addr, len }) => maps.remove(*addr, addr + len.next_multiple_of(4096)),
             What::Fetch(bytes) => {
                 let m = maps.find(e.pc).unwrap_or_else(|| panic!("{:#x} ran, which lies in no mapping", e.pc));
-                let name = String::from_utf8_lossy(m.path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
+                let name =
+                    String::from_utf8_lossy(m.path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
                 *ran.entry(name).or_default() += 1;
                 if m.path.is_empty() {
                     continue;
@@ -64,7 +65,13 @@ fn follow(t: &Trace) -> HashMap<String, u64> {
                 let file = files.entry(m.path.clone()).or_insert_with(|| fs::read(OsStr::from_bytes(&m.path)).ok());
                 let file = file.as_ref().unwrap_or_else(|| panic!("{:?} cannot be read", OsStr::from_bytes(&m.path)));
                 let at = (e.pc - m.start + m.offset) as usize;
-                assert_eq!(Some(&**bytes), file.get(at..at + bytes.len()), "{:#x} is at {at:#x} of {:?}", e.pc, OsStr::from_bytes(&m.path));
+                assert_eq!(
+                    Some(&**bytes),
+                    file.get(at..at + bytes.len()),
+                    "{:#x} is at {at:#x} of {:?}",
+                    e.pc,
+                    OsStr::from_bytes(&m.path)
+                );
             }
             _ => {}
         }
@@ -114,7 +121,10 @@ fn every_pc_of_a_dynamic_program_with_dlopen_lies_in_a_mapping_of_its_file() {
         let t = with_libraries(&g).trace().code(0);
         let ran = follow(&t);
         for part in ["maps-", "ld", "libc.so.6", "libm.so.6"] {
-            assert!(ran.iter().any(|(name, n)| name.starts_with(part) && *n > 0), "{isa:?}: nothing ran from {part}: {ran:?}");
+            assert!(
+                ran.iter().any(|(name, n)| name.starts_with(part) && *n > 0),
+                "{isa:?}: nothing ran from {part}: {ran:?}"
+            );
         }
     }
 }

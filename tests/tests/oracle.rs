@@ -55,7 +55,12 @@ fn agrees(target: &str, program: &[&str], at_least: u64) -> Compared {
         panic!("{program:?}: {d}");
     }
     assert!(c.status.is_some_and(|s| s.success()), "{program:?} ended with {:?}", c.status);
-    assert!(c.insns >= at_least && c.accesses >= at_least / 10, "{program:?}: only {} instructions, {} accesses", c.insns, c.accesses);
+    assert!(
+        c.insns >= at_least && c.accesses >= at_least / 10,
+        "{program:?}: only {} instructions, {} accesses",
+        c.insns,
+        c.accesses
+    );
     c
 }
 
@@ -95,7 +100,8 @@ fn distribution_programs_agree() {
 
 #[test]
 fn forked_and_executed_children_agree() {
-    let script = "for i in 1 2 3; do echo $i; done; x=$(echo hi); echo $x; /bin/ls / >/dev/null; cat /etc/passwd | grep root";
+    let script =
+        "for i in 1 2 3; do echo $i; done; x=$(echo hi); echo $x; /bin/ls / >/dev/null; cat /etc/passwd | grep root";
     agrees("x86_64", &["/bin/bash", "-c", script], 1_000_000);
 }
 

@@ -59,7 +59,11 @@ fn it_applies_to_the_pristine_source_without_fuzz() {
     let t = trees();
     let f = within(
         LIMIT,
-        Command::new("patch").args(["--dry-run", "-p1", "-F0", "-i"]).arg(checkout().join("qemu_patches.patch")).arg("-d").arg(&t.pristine),
+        Command::new("patch")
+            .args(["--dry-run", "-p1", "-F0", "-i"])
+            .arg(checkout().join("qemu_patches.patch"))
+            .arg("-d")
+            .arg(&t.pristine),
     )
     .code(0);
     assert!(!f.out().contains("fuzz") && !f.out().contains("FAILED"), "{}", f.out());
@@ -82,7 +86,10 @@ fn it_is_a_series_for_git_am() {
     touched(folder.path());
     let git = |args: &[&str]| {
         let mut command = Command::new("git");
-        command.current_dir(folder.path()).args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "core.autocrlf=false"]).args(args);
+        command
+            .current_dir(folder.path())
+            .args(["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "core.autocrlf=false"])
+            .args(args);
         within(LIMIT, command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1")).code(0)
     };
     git(&["init", "-q"]);
@@ -106,7 +113,10 @@ fn it_is_a_series_for_git_am() {
 fn it_follows_qemus_style() {
     let t = trees();
     let mut command = Command::new("perl");
-    command.current_dir(&t.pristine).args(["scripts/checkpatch.pl", "--no-color", "--terse"]).arg(checkout().join("qemu_patches.patch"));
+    command
+        .current_dir(&t.pristine)
+        .args(["scripts/checkpatch.pl", "--no-color", "--terse"])
+        .arg(checkout().join("qemu_patches.patch"));
     let f = within(LIMIT, &mut command);
     let errors: Vec<String> = f.out().lines().filter(|l| l.contains("ERROR:")).map(|l| l.to_string()).collect();
     assert!(errors.is_empty(), "{}", errors.join("\n"));
@@ -130,7 +140,9 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
         let folder = t.pristine.join(include).parent().unwrap().to_path_buf();
         for entry in fs::read_dir(&folder).unwrap().filter_map(|e| e.ok()) {
             let path = entry.path();
-            if path.extension().is_some_and(|e| e == "c") && fs::read_to_string(&path).is_ok_and(|c| c.contains(&format!("#include \"{name}\""))) {
+            if path.extension().is_some_and(|e| e == "c")
+                && fs::read_to_string(&path).is_ok_and(|c| c.contains(&format!("#include \"{name}\"")))
+            {
                 wanted.insert(path.strip_prefix(&t.pristine).unwrap().to_str().unwrap().to_string());
             }
         }
@@ -143,7 +155,8 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
     for name in &wanted {
         let entry = |target: &str| {
             commands.iter().find(|c| {
-                c["file"].as_str().unwrap().ends_with(&format!("/{name}")) && c["output"].as_str().unwrap_or_default().contains(target)
+                c["file"].as_str().unwrap().ends_with(&format!("/{name}"))
+                    && c["output"].as_str().unwrap_or_default().contains(target)
             })
         };
         // What only full-system emulation compiles is not in this build.
@@ -157,7 +170,9 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
         let object = |kind: &str| folder.path().join(format!("{}.{kind}.o", name.replace('/', "_")));
         let shell = |kind: &str, source: &str| {
             let mut sh = Command::new("sh");
-            let line = command.replace(&format!("{root}/"), &format!("{source}/")).replace(&format!("{root} "), &format!("{source} "));
+            let line = command
+                .replace(&format!("{root}/"), &format!("{source}/"))
+                .replace(&format!("{root} "), &format!("{source} "));
             sh.current_dir(&t.build).arg("-c").arg(format!(
                 "{line} -D__LINE__=0 -Wno-builtin-macro-redefined -MF /dev/null -o {}",
                 object(kind).display()
@@ -200,7 +215,9 @@ fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
     let build = || {
         within(
             LIMIT,
-            Command::new(trapline()).args(["build", "--target", "x86_64", "--analyzer", "empty", "--qemu-src"]).arg(folder.path()),
+            Command::new(trapline())
+                .args(["build", "--target", "x86_64", "--analyzer", "empty", "--qemu-src"])
+                .arg(folder.path()),
         )
     };
     // Twice: the first try leaves nothing that makes the second look different.
@@ -231,8 +248,11 @@ fn ops(binary: &Path, program: &Path) -> Vec<String> {
         let line = line.split("  dead:").next().unwrap().split("  sync:").next().unwrap().trim_end();
         let mut words = Vec::new();
         for word in line.split([' ', ',']).filter(|w| !w.is_empty()) {
-            let temporary = ["tmp", "loc"].iter().any(|p| word.strip_prefix(p).is_some_and(|n| n.parse::<u32>().is_ok()));
-            let pointer = word.strip_prefix("$0x").is_some_and(|h| u64::from_str_radix(h, 16).is_ok_and(|v| (0x5500_0000_0000..1 << 47).contains(&v)));
+            let temporary =
+                ["tmp", "loc"].iter().any(|p| word.strip_prefix(p).is_some_and(|n| n.parse::<u32>().is_ok()));
+            let pointer = word
+                .strip_prefix("$0x")
+                .is_some_and(|h| u64::from_str_radix(h, 16).is_ok_and(|v| (0x5500_0000_0000..1 << 47).contains(&v)));
             words.push(if temporary {
                 let at = names.iter().position(|n| n == word).unwrap_or_else(|| {
                     names.push(word.to_string());
@@ -271,7 +291,8 @@ fn two_analyzers_on_one_tree_do_not_disturb_each_other() {
     }
     // Built again, both are there already: nothing is printed but the paths.
     for (name, path) in [("empty", &a), ("trace", &b)] {
-        let f = within(LIMIT, Command::new(trapline()).args(["build", "--target", "x86_64", "--analyzer", name])).code(0);
+        let f =
+            within(LIMIT, Command::new(trapline()).args(["build", "--target", "x86_64", "--analyzer", name])).code(0);
         assert_eq!((f.out().trim(), f.err()), (path.to_str().unwrap(), String::new()));
     }
 }

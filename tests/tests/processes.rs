@@ -50,7 +50,12 @@ fn fork_and_exec_give_streams_of_their_own_and_nothing_twice() {
         let forks = t.others().filter(|(_, e)| matches!(e, Event::Fork { .. })).count();
         assert_eq!(forks, 1);
         let all = ends(&t);
-        assert!(all.contains(&"end exec 0".to_string()) && all.contains(&"end exit 5".to_string()) && all.contains(&"end exit 0".to_string()), "{all:?}");
+        assert!(
+            all.contains(&"end exec 0".to_string())
+                && all.contains(&"end exit 5".to_string())
+                && all.contains(&"end exit 0".to_string()),
+            "{all:?}"
+        );
     }
 }
 
@@ -139,10 +144,16 @@ fn system_calls_have_numbers_arguments_and_results() {
         let numbers: Vec<u64> = out.lines().next().unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
         let calls: Vec<&Event> = t.others().map(|(_, e)| e).collect();
         let after = |number: u64, skip: usize| {
-            let at = calls.iter().enumerate().filter(|(_, e)| matches!(e, Event::Syscall { number: n, .. } if *n == number)).nth(skip);
+            let at = calls
+                .iter()
+                .enumerate()
+                .filter(|(_, e)| matches!(e, Event::Syscall { number: n, .. } if *n == number))
+                .nth(skip);
             let (i, call) = at.unwrap_or_else(|| panic!("{isa:?}: no system call {number}"));
             let Event::Syscall { args, .. } = call else { unreachable!() };
-            let Event::SyscallRet { number: n, result } = calls[i + 1] else { panic!("{isa:?}: {:?} after a call", calls[i + 1]) };
+            let Event::SyscallRet { number: n, result } = calls[i + 1] else {
+                panic!("{isa:?}: {:?} after a call", calls[i + 1])
+            };
             assert_eq!(*n, number);
             (args, *result)
         };
@@ -151,7 +162,10 @@ fn system_calls_have_numbers_arguments_and_results() {
         assert_eq!((args[0], args[2], result), (1, 3, 3), "{isa:?}");
         let (args, result) = after(numbers[1], 0);
         assert_eq!((args[0], result), (12345, -9), "{isa:?}: EBADF");
-        assert!(calls.iter().any(|e| matches!(e, Event::Syscall { number, .. } if *number == numbers[2])), "{isa:?}: exit_group");
+        assert!(
+            calls.iter().any(|e| matches!(e, Event::Syscall { number, .. } if *number == numbers[2])),
+            "{isa:?}: exit_group"
+        );
     }
 }
 

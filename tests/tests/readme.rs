@@ -35,7 +35,10 @@ fn words(command: &str) -> Vec<&str> {
 #[test]
 fn readme_has_the_two_commands() {
     let all = commands();
-    assert!(all.iter().any(|c| c.starts_with("cargo run --release -- run ")), "the one that shows what it is for: {all:?}");
+    assert!(
+        all.iter().any(|c| c.starts_with("cargo run --release -- run ")),
+        "the one that shows what it is for: {all:?}"
+    );
     assert!(all.iter().any(|c| c.contains("-p trapline-tests")), "the one that runs the tests: {all:?}");
 }
 
@@ -61,10 +64,12 @@ fn every_command_of_the_readme_works() {
             _ => panic!("the test does not know this kind of command: {command}"),
         };
         // All are valid as they stand.
-        let parsed = trapline::cli::command().try_get_matches_from(std::iter::once("trapline").chain(ours.iter().copied()));
+        let parsed =
+            trapline::cli::command().try_get_matches_from(std::iter::once("trapline").chain(ours.iter().copied()));
         parsed.unwrap_or_else(|e| panic!("{command}: {e}"));
         if ours.first() == Some(&"run") {
-            let f = within(Duration::from_secs(3000), Command::new(trapline()).current_dir(checkout()).args(ours)).code(0);
+            let f =
+                within(Duration::from_secs(3000), Command::new(trapline()).current_dir(checkout()).args(ours)).code(0);
             assert!(!f.out().is_empty() && !f.err().is_empty(), "{command}: the guest's output and the result");
         }
     }

@@ -46,11 +46,7 @@ impl Maps {
     /// Does anything of a file lie in this range?
     pub fn has_file(&self, addr: u64, len: u64) -> bool {
         let end = addr.saturating_add(len);
-        self.mappings
-            .range(..end)
-            .rev()
-            .take_while(|(_, m)| m.end > addr)
-            .any(|(_, m)| m.path.is_some())
+        self.mappings.range(..end).rev().take_while(|(_, m)| m.end > addr).any(|(_, m)| m.path.is_some())
     }
 
     /// A file, or anonymous memory (an empty path), is mapped.
@@ -58,45 +54,26 @@ impl Maps {
         self.unmap(addr, len);
         if len > 0 {
             let path = (!path.is_empty()).then(|| self.shared(path));
-            self.mappings.insert(
-                addr,
-                Mapping {
-                    end: addr.saturating_add(len),
-                    offset,
-                    path,
-                },
-            );
+            self.mappings.insert(addr, Mapping { end: addr.saturating_add(len), offset, path });
         }
     }
 
     fn shared(&self, path: &[u8]) -> Arc<[u8]> {
-        let known = self
-            .mappings
-            .values()
-            .filter_map(|m| m.path.as_ref())
-            .find(|p| &p[..] == path);
+        let known = self.mappings.values().filter_map(|m| m.path.as_ref()).find(|p| &p[..] == path);
         known.cloned().unwrap_or_else(|| path.into())
     }
 
     /// Memory is unmapped.
     pub fn unmap(&mut self, addr: u64, len: u64) {
         let end = addr.saturating_add(len);
-        let hit: Vec<u64> = self
-            .mappings
-            .range(..end)
-            .rev()
-            .take_while(|(_, m)| m.end > addr)
-            .map(|(a, _)| *a)
-            .collect();
+        let hit: Vec<u64> =
+            self.mappings.range(..end).rev().take_while(|(_, m)| m.end > addr).map(|(a, _)| *a).collect();
         for start in hit {
             let Some(old) = self.mappings.remove(&start) else {
                 continue;
             };
             if old.end > end {
-                let rest = Mapping {
-                    offset: old.offset.wrapping_add(end - start),
-                    ..old.clone()
-                };
+                let rest = Mapping { offset: old.offset.wrapping_add(end - start), ..old.clone() };
                 self.mappings.insert(end, rest);
             }
             if start < addr {
@@ -107,10 +84,7 @@ impl Maps {
 
     /// The image is loaded: what was there before is gone.
     pub fn load(&mut self, bias: u64, path: &[u8]) {
-        self.image = Some(Image {
-            bias,
-            path: path.into(),
-        });
+        self.image = Some(Image { bias, path: path.into() });
     }
 
     /// Where `pc` lies.
@@ -144,9 +118,7 @@ mod tests {
         assert_eq!(place(0x3010), Place::Anonymous(0x3010));
         assert_eq!(place(0x4010), Place::File(b"lib"[..].into(), 0x3010));
         assert_eq!(place(0x5000), Place::Anonymous(0x5000));
-        assert!(
-            maps.has_file(0x4fff, 1) && !maps.has_file(0x3000, 0x1000) && !maps.has_file(0x5000, 1)
-        );
+        assert!(maps.has_file(0x4fff, 1) && !maps.has_file(0x3000, 0x1000) && !maps.has_file(0x5000, 1));
         maps.unmap(0, u64::MAX);
         assert_eq!(maps.place(0x1010), Place::Anonymous(0x1010));
     }
@@ -155,9 +127,6 @@ mod tests {
     fn what_no_mapping_has_lies_in_the_image() {
         let mut maps = Maps::default();
         maps.load(0x4000_0000, b"/bin/x");
-        assert_eq!(
-            maps.place(0x4000_1000),
-            Place::Image(b"/bin/x"[..].into(), 0x1000)
-        );
+        assert_eq!(maps.place(0x4000_1000), Place::Image(b"/bin/x"[..].into(), 0x1000));
     }
 }

@@ -57,25 +57,14 @@ impl Symbols {
             .chain(file.dynamic_symbols())
             .filter(|s| s.kind() == SymbolKind::Text && s.is_definition() && s.address() != 0)
             .filter_map(|s| {
-                let name = s
-                    .name()
-                    .ok()
-                    .filter(|n| !n.is_empty() && !n.starts_with('$'))?;
+                let name = s.name().ok().filter(|n| !n.is_empty() && !n.starts_with('$'))?;
                 let start = if thumb { s.address() & !1 } else { s.address() };
-                Some(Symbol {
-                    start,
-                    end: start.saturating_add(s.size()),
-                    name: name.to_string(),
-                })
+                Some(Symbol { start, end: start.saturating_add(s.size()), name: name.to_string() })
             })
             .collect();
         // Of several at one address the longest, then the first by name, so that the same is chosen each time.
         symbols.sort_by(|a, b| {
-            (a.start, std::cmp::Reverse(a.end), &a.name).cmp(&(
-                b.start,
-                std::cmp::Reverse(b.end),
-                &b.name,
-            ))
+            (a.start, std::cmp::Reverse(a.end), &a.name).cmp(&(b.start, std::cmp::Reverse(b.end), &b.name))
         });
         symbols.dedup_by_key(|s| s.start);
         for i in 0..symbols.len() {
@@ -87,63 +76,32 @@ impl Symbols {
             .segments()
             .map(|s| {
                 let (offset, len) = s.file_range();
-                Segment {
-                    offset,
-                    len,
-                    addr: s.address(),
-                }
+                Segment { offset, len, addr: s.address() }
             })
             .collect();
         let plts = file
             .sections()
-            .filter(|s| {
-                s.kind() == SectionKind::Text && s.name().is_ok_and(|n| n.starts_with(".plt"))
-            })
-            .filter_map(|s| {
-                Some((
-                    s.address(),
-                    s.address().checked_add(s.size())?,
-                    format!("[{}]", s.name().ok()?),
-                ))
-            })
+            .filter(|s| s.kind() == SectionKind::Text && s.name().is_ok_and(|n| n.starts_with(".plt")))
+            .filter_map(|s| Some((s.address(), s.address().checked_add(s.size())?, format!("[{}]", s.name().ok()?))))
             .collect();
-        Symbols {
-            symbols,
-            segments,
-            plts,
-            lines: Loader::new(path).ok(),
-        }
+        Symbols { symbols, segments, plts, lines: Loader::new(path).ok() }
     }
 
     /// The address of the byte at a file offset.
     pub fn address(&self, offset: u64) -> Option<u64> {
-        let segment = self
-            .segments
-            .iter()
-            .find(|s| offset >= s.offset && offset - s.offset < s.len)?;
+        let segment = self.segments.iter().find(|s| offset >= s.offset && offset - s.offset < s.len)?;
         segment.addr.checked_add(offset - segment.offset)
     }
 
     /// The function that an address lies in.
     pub fn function(&self, addr: u64) -> Option<Function> {
         if let Some((start, _, name)) = self.plts.iter().find(|p| (p.0..p.1).contains(&addr)) {
-            return Some(Function {
-                name: name.clone(),
-                start: *start,
-            });
+            return Some(Function { name: name.clone(), start: *start });
         }
         let after = self.symbols.partition_point(|s| s.start <= addr);
         // A few steps back: a local label inside of a function may end before the address.
-        if let Some(s) = self.symbols[..after]
-            .iter()
-            .rev()
-            .take(8)
-            .find(|s| addr < s.end)
-        {
-            return Some(Function {
-                name: demangle(&s.name),
-                start: s.start,
-            });
+        if let Some(s) = self.symbols[..after].iter().rev().take(8).find(|s| addr < s.end) {
+            return Some(Function { name: demangle(&s.name), start: s.start });
         }
         let mut frames = self.lines.as_ref()?.find_frames(addr).ok()?;
         let mut last = None;
@@ -152,10 +110,7 @@ impl Symbols {
         }
         let function = last?;
         let name = function.raw_name().ok()?;
-        Some(Function {
-            name: demangle(&name),
-            start: 0,
-        })
+        Some(Function { name: demangle(&name), start: 0 })
     }
 
     /// Source file and line of an address.
@@ -187,10 +142,7 @@ mod tests {
     #[test]
     fn names_are_demangled() {
         assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar(int)");
-        assert_eq!(
-            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
-            "core::fmt::Write::write_fmt"
-        );
+        assert_eq!(demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
         assert_eq!(demangle("memcpy@@GLIBC_2.14"), "memcpy");
     }
 
@@ -198,16 +150,9 @@ mod tests {
     fn our_own_functions_are_found() {
         let exe = std::env::current_exe().unwrap();
         let symbols = Symbols::read(exe.as_os_str().as_bytes());
-        let known = symbols
-            .symbols
-            .iter()
-            .find(|s| s.name.contains("our_own_functions_are_found"))
-            .unwrap();
+        let known = symbols.symbols.iter().find(|s| s.name.contains("our_own_functions_are_found")).unwrap();
         let found = symbols.function(known.start + 1).unwrap();
-        assert!(
-            found.name.contains("our_own_functions_are_found"),
-            "{found:?}"
-        );
+        assert!(found.name.contains("our_own_functions_are_found"), "{found:?}");
         let (file, line) = symbols.line(known.start + 1).unwrap();
         assert!(file.ends_with("symbols.rs") && line.is_some(), "{file}");
     }

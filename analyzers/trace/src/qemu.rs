@@ -9,9 +9,7 @@ struct Trace {
 #[analyzer]
 impl Analyzer for Trace {
     fn new(qemu: &Qemu) -> Self {
-        Trace {
-            values: qemu.option("values").unwrap_or(false),
-        }
+        Trace { values: qemu.option("values").unwrap_or(false) }
     }
 
     fn fetch(&self, _: &Insn, point: &mut FetchPoint) {
@@ -19,10 +17,6 @@ impl Analyzer for Trace {
     }
 
     fn mem(&self, _: &Access, point: &mut MemPoint) {
-        if self.values {
-            point.trace_value()
-        } else {
-            point.trace()
-        }
+        if self.values { point.trace_value() } else { point.trace() }
     }
 }

@@ -63,7 +63,8 @@ impl Consumer for Count {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let [_, socket, mode] = args.as_slice() else { panic!("SOCKET MODE") };
-    let mut receiver = connect(Path::new(socket), mode.starts_with("lossy"), Duration::from_secs(20)).expect("a connection");
+    let mut receiver =
+        connect(Path::new(socket), mode.starts_with("lossy"), Duration::from_secs(20)).expect("a connection");
     println!("ready");
     if mode == "hang" {
         loop {
