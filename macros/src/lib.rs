@@ -16,9 +16,7 @@ const POINTS: [(&str, &str); 2] = [("fetch", "TraplineInsn"), ("mem", "TraplineA
 #[proc_macro_attribute]
 pub fn analyzer(args: TokenStream, item: TokenStream) -> TokenStream {
     if !args.is_empty() {
-        return Error::new(Tokens::from(args).span(), "#[analyzer] takes no arguments")
-            .to_compile_error()
-            .into();
+        return Error::new(Tokens::from(args).span(), "#[analyzer] takes no arguments").to_compile_error().into();
     }
     let item = parse_macro_input!(item as ItemImpl);
     expand(&item)
@@ -30,9 +28,10 @@ pub fn analyzer(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 fn expand(item: &ItemImpl) -> Result<Tokens, Error> {
-    let trait_ok = item.trait_.as_ref().is_some_and(|(not, path, _)| {
-        not.is_none() && path.segments.last().is_some_and(|s| s.ident == "Analyzer")
-    });
+    let trait_ok = item
+        .trait_
+        .as_ref()
+        .is_some_and(|(not, path, _)| not.is_none() && path.segments.last().is_some_and(|s| s.ident == "Analyzer"));
     if !trait_ok {
         return Err(Error::new(
             item.self_ty.span(),
@@ -40,22 +39,10 @@ fn expand(item: &ItemImpl) -> Result<Tokens, Error> {
         ));
     }
     if !item.generics.params.is_empty() {
-        return Err(Error::new(
-            item.generics.span(),
-            "an analyzer cannot be generic: QEMU calls one concrete type",
-        ));
+        return Err(Error::new(item.generics.span(), "an analyzer cannot be generic: QEMU calls one concrete type"));
     }
-    let methods: Vec<_> = item
-        .items
-        .iter()
-        .filter_map(|i| {
-            if let ImplItem::Fn(f) = i {
-                Some(&f.sig)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let methods: Vec<_> =
+        item.items.iter().filter_map(|i| if let ImplItem::Fn(f) = i { Some(&f.sig) } else { None }).collect();
     if !methods.iter().any(|m| m.ident == "new") {
         return Err(Error::new(
             item.self_ty.span(),
@@ -67,36 +54,26 @@ fn expand(item: &ItemImpl) -> Result<Tokens, Error> {
             let known: Vec<_> = POINTS.iter().map(|(p, _)| format!("`{p}`")).collect();
             return Err(Error::new(
                 m.ident.span(),
-                format!(
-                    "no point `{}`; an analyzer can have `new`, {}",
-                    m.ident,
-                    known.join(", ")
-                ),
+                format!("no point `{}`; an analyzer can have `new`, {}", m.ident, known.join(", ")),
             ));
         }
     }
 
     let ty = &item.self_ty;
-    let points = POINTS
-        .iter()
-        .filter(|(p, _)| methods.iter().any(|m| m.ident == p))
-        .map(|(point, arg)| {
-            let (symbol, point, arg) = (
-                format_ident!("trapline_point_{point}"),
-                format_ident!("{point}"),
-                format_ident!("{arg}"),
-            );
-            quote! {
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn #symbol(
-                    subject: *const ::instrument::ffi::#arg,
-                    point: *mut ::instrument::ffi::TraplinePoint,
-                ) {
-                    // SAFETY: QEMU passes pointers that are valid for the call.
-                    unsafe { ::instrument::hook::#point::<#ty>(subject, point) }
-                }
+    let points = POINTS.iter().filter(|(p, _)| methods.iter().any(|m| m.ident == p)).map(|(point, arg)| {
+        let (symbol, point, arg) =
+            (format_ident!("trapline_point_{point}"), format_ident!("{point}"), format_ident!("{arg}"));
+        quote! {
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn #symbol(
+                subject: *const ::instrument::ffi::#arg,
+                point: *mut ::instrument::ffi::TraplinePoint,
+            ) {
+                // SAFETY: QEMU passes pointers that are valid for the call.
+                unsafe { ::instrument::hook::#point::<#ty>(subject, point) }
             }
-        });
+        }
+    });
     Ok(quote! {
         #item
 
