@@ -2,9 +2,11 @@
 //!
 //! Rules:
 //! * Files are the guest's: nothing in them is trusted, and one that cannot be read only costs its names.
+//! * Without a symbol the unwind table still says where a function starts and ends: it is named by its address.
 //! * A symbol reaches to its end; one without a size to the next. Mapping symbols (`$a`, `$d`, `$x`) are none.
 
 use addr2line::Loader;
+use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SymbolKind};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +40,37 @@ pub struct Symbols {
     segments: Vec<Segment>,
     /// Procedure linkage tables.
     plts: Vec<(u64, u64, String)>,
+    /// Functions of the unwind table, by start.
+    unwind: Vec<(u64, u64)>,
     lines: Option<Loader>,
+}
+
+/// Where functions start and end, as `.eh_frame` says; empty if there is none, as far as it can be read otherwise.
+fn unwind_table(file: &object::File<'_>) -> Vec<(u64, u64)> {
+    let address = |name| file.section_by_name(name).map(|s| s.address());
+    let Some(section) = file.section_by_name(".eh_frame") else { return Vec::new() };
+    let Ok(data) = section.data() else { return Vec::new() };
+    let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let mut frames = EhFrame::new(data, endian);
+    frames.set_address_size(if file.is_64() { 8 } else { 4 });
+    let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+    if let Some(text) = address(".text") {
+        bases = bases.set_text(text);
+    }
+    if let Some(got) = address(".got") {
+        bases = bases.set_got(got);
+    }
+    let mut functions = Vec::new();
+    let mut entries = frames.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        if let CieOrFde::Fde(partial) = entry
+            && let Ok(fde) = partial.parse(|_, bases, at| EhFrame::cie_from_offset(&frames, bases, at))
+        {
+            functions.push((fde.initial_address(), fde.initial_address().saturating_add(fde.len())));
+        }
+    }
+    functions.sort_unstable();
+    functions
 }
 
 impl Symbols {
@@ -84,7 +116,7 @@ impl Symbols {
             .filter(|s| s.kind() == SectionKind::Text && s.name().is_ok_and(|n| n.starts_with(".plt")))
             .filter_map(|s| Some((s.address(), s.address().checked_add(s.size())?, format!("[{}]", s.name().ok()?))))
             .collect();
-        Symbols { symbols, segments, plts, lines: Loader::new(path).ok() }
+        Symbols { symbols, segments, plts, unwind: unwind_table(&file), lines: Loader::new(path).ok() }
     }
 
     /// The address of the byte at a file offset.
@@ -103,6 +135,13 @@ impl Symbols {
         if let Some(s) = self.symbols[..after].iter().rev().take(8).find(|s| addr < s.end) {
             return Some(Function { name: demangle(&s.name), start: s.start });
         }
+        self.function_of_dwarf(addr).or_else(|| {
+            let (start, end) = *self.unwind[..self.unwind.partition_point(|f| f.0 <= addr)].last()?;
+            (addr < end).then(|| Function { name: format!("fn_{start:x}"), start })
+        })
+    }
+
+    fn function_of_dwarf(&self, addr: u64) -> Option<Function> {
         let mut frames = self.lines.as_ref()?.find_frames(addr).ok()?;
         let mut last = None;
         while let Ok(Some(frame)) = frames.next() {
@@ -155,6 +194,16 @@ mod tests {
         assert!(found.name.contains("our_own_functions_are_found"), "{found:?}");
         let (file, line) = symbols.line(known.start + 1).unwrap();
         assert!(file.ends_with("symbols.rs") && line.is_some(), "{file}");
+    }
+
+    #[test]
+    fn a_function_without_a_symbol_is_found_in_the_unwind_table() {
+        let exe = std::env::current_exe().unwrap();
+        let mut symbols = Symbols::read(exe.as_os_str().as_bytes());
+        let start = symbols.symbols.iter().find(|s| s.name.contains("is_found_in_the_unwind_table")).unwrap().start;
+        symbols.symbols.clear();
+        symbols.lines = None;
+        assert_eq!(symbols.function(start + 1), Some(Function { name: format!("fn_{start:x}"), start }));
     }
 
     #[test]
