@@ -201,6 +201,8 @@ pub fn consume(
         let summary = analysis.consume(&mut receiver, &consumer::Options::default(), out);
         match summary {
             Ok(_) => Ok(Outcome::Done),
+            // Whoever read the results has seen enough.
+            Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Done),
             Err(e) => Err(e.to_string()),
         }
     }));

@@ -109,6 +109,24 @@ fn main() {
                 }
                 sum
             });
+            rate("accesses of plain", accesses, "accesses", &mut || {
+                let mut sum = 0u64;
+                let mut items = chunk.items();
+                loop {
+                    while let Some(block) = items.next_plain() {
+                        for a in block.plain_accesses() {
+                            sum = sum.wrapping_add(a.addr);
+                        }
+                    }
+                    match items.next() {
+                        Some(Ok(Item::Block(block))) => {
+                            sum = block.accesses().fold(sum, |s, a| s.wrapping_add(a.addr));
+                        }
+                        Some(other) => drop(whole(other)),
+                        None => return sum,
+                    }
+                }
+            });
             rate("accesses by insn", accesses, "accesses", &mut || {
                 let mut sum = 0u64;
                 for b in chunk.blocks() {

@@ -160,12 +160,19 @@ impl<'a> BlockExec<'a> {
     /// All its accesses, in order.
     #[inline(always)]
     pub fn accesses(&self) -> BlockAccesses<'_> {
-        // Without records of its own, the valid slot words alone say which were made.
-        let (statics, general) = match self.own_records.is_empty() {
-            true => (self.info().accesses.iter(), None),
-            false => ([].iter(), Some(self.general())),
-        };
-        BlockAccesses { exec: self, statics, general }
+        match self.is_plain() {
+            true => BlockAccesses { plain: self.plain_accesses(), general: None },
+            false => BlockAccesses {
+                plain: PlainAccesses { statics: [].iter(), slots: self.slots },
+                general: Some(self.general()),
+            },
+        }
+    }
+    /// All accesses of a block that [`BlockExec::is_plain`], as [`crate::Items::next_plain`] hands them out: nothing but its slots
+    /// need be looked at. Of other blocks it gives what their slots happen to hold.
+    #[inline(always)]
+    pub fn plain_accesses(&self) -> PlainAccesses<'a> {
+        PlainAccesses { statics: self.info().accesses.iter(), slots: self.slots }
     }
 
     #[cold]
@@ -196,22 +203,11 @@ impl<'a> BlockExec<'a> {
     /// The static access, if it was made in this part.
     #[inline(always)]
     fn static_access(&self, a: &AccessInfo) -> Option<Access> {
-        let mut at = usize::from(a.at);
+        let at = usize::from(a.at);
         let here = at >= usize::from(self.start_words)
             && at + a.words() <= usize::from(self.valid_words)
             && (self.start..=self.retired_end).contains(&a.insn);
-        if !here {
-            return None;
-        }
-        if a.is_optional() {
-            if self.slots.get(at)? & 1 == 0 {
-                return None;
-            }
-            at += 1;
-        }
-        Some(Access::new(u64::from(a.flags) << 32, u32::from(a.size), self.slots.get(at)?, |i| {
-            self.slots.get(at + 1 + i).unwrap_or(0)
-        }))
+        if here { slot_access(self.slots, a) } else { None }
     }
 }
 
@@ -221,11 +217,31 @@ fn access_of(insn: InsnExec<'_>) -> Accesses<'_> {
 
 type General<'a> = std::iter::FlatMap<Insns<'a>, Accesses<'a>, fn(InsnExec<'a>) -> Accesses<'a>>;
 
+/// Iterates over the accesses of a block that ran to its end.
+#[derive(Clone)]
+pub struct PlainAccesses<'a> {
+    statics: std::slice::Iter<'a, AccessInfo>,
+    slots: Words<'a>,
+}
+
+impl Iterator for PlainAccesses<'_> {
+    type Item = Access;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Access> {
+        loop {
+            let s = self.statics.next()?;
+            if let Some(access) = slot_access(self.slots, s) {
+                return Some(access);
+            }
+        }
+    }
+}
+
 /// Iterates over a block's accesses.
 pub struct BlockAccesses<'a> {
-    exec: &'a BlockExec<'a>,
-    statics: std::slice::Iter<'a, AccessInfo>,
-    /// With accesses in helpers: by instruction.
+    plain: PlainAccesses<'a>,
+    /// Of a block that is not plain: by instruction.
     general: Option<Box<General<'a>>>,
 }
 
@@ -234,21 +250,32 @@ impl Iterator for BlockAccesses<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Access> {
-        for s in self.statics.by_ref() {
-            if let Some(access) = self.exec.static_access(s) {
-                return Some(access);
-            }
-        }
         match &mut self.general {
-            None => None,
+            None => self.plain.next(),
             Some(general) => general.next(),
         }
     }
 }
 
+/// The access in its slot words, if it was made.
+#[inline(always)]
+fn slot_access(slots: Words<'_>, a: &AccessInfo) -> Option<Access> {
+    let mut at = usize::from(a.at);
+    if a.is_optional() {
+        if slots.get(at)? & 1 == 0 {
+            return None;
+        }
+        at += 1;
+    }
+    let (bits, size) = (u64::from(a.flags) << 32, u32::from(a.size));
+    Some(Access::new(a.insn, bits, size, slots.get(at)?, |i| slots.get(at + 1 + i).unwrap_or(0)))
+}
+
 /// A memory access that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
+    /// Index of its instruction in the block.
+    pub insn: u16,
     /// Guest virtual address.
     pub addr: u64,
     /// Size in bytes.
@@ -261,13 +288,13 @@ pub struct Access {
 
 impl Access {
     #[inline(always)]
-    fn new(bits: u64, size: u32, addr: u64, word: impl Fn(usize) -> u64) -> Access {
+    fn new(insn: u16, bits: u64, size: u32, addr: u64, word: impl Fn(usize) -> u64) -> Access {
         let value = (bits & info::VALUE != 0).then(|| {
             let low = u128::from(word(0));
             let whole = if size > 8 { low | u128::from(word(1)) << 64 } else { low };
             if size < 16 { whole & ((1 << (8 * size)) - 1) } else { whole }
         });
-        Access { addr, size, flags: (bits >> 32) as u16, value }
+        Access { insn, addr, size, flags: (bits >> 32) as u16, value }
     }
     fn has(self, bit: u64) -> bool {
         u64::from(self.flags) << 32 & bit != 0
@@ -352,6 +379,7 @@ impl<'a> InsnExec<'a> {
             exec: self.exec,
             statics: self.info.accesses_in(self.insn),
             next_static: 0,
+            insn: self.index as u16,
             records: self.records,
             at: 0,
             record_end: 0,
@@ -443,10 +471,12 @@ impl<'a> Iterator for Insns<'a> {
 }
 
 /// Iterates over an instruction's accesses.
+#[derive(Clone, Copy)]
 pub struct Accesses<'a> {
     exec: &'a BlockExec<'a>,
     statics: &'a [AccessInfo],
     next_static: usize,
+    insn: u16,
     /// Its `ACCESS` records, from the first one on.
     records: Words<'a>,
     /// Where the next helper's access stands, and where its record ends.
@@ -483,14 +513,23 @@ impl Iterator for Accesses<'_> {
             }
             return None;
         }
-        self.merged()
+        // On a copy, as in `Items`.
+        let (after, access) = self.merged();
+        *self = after;
+        access
     }
 }
 
 impl Accesses<'_> {
     /// The next access of an instruction that has some in helpers.
+    #[cold]
     #[inline(never)]
-    fn merged(&mut self) -> Option<Access> {
+    fn merged(mut self) -> (Self, Option<Access>) {
+        let access = self.next_merged();
+        (self, access)
+    }
+
+    fn next_merged(&mut self) -> Option<Access> {
         loop {
             let helper = self.next_helper();
             match (helper, self.statics.get(self.next_static)) {
@@ -498,7 +537,7 @@ impl Accesses<'_> {
                     let (at, size) = (self.at, bits as u32);
                     self.at += 2 + value_words(bits, size);
                     let bits = bits & ((1 << info::ORDER_SHIFT) - 1);
-                    return Some(Access::new(bits, size, self.records.get(at + 1)?, |i| {
+                    return Some(Access::new(self.insn, bits, size, self.records.get(at + 1)?, |i| {
                         self.records.get(at + 2 + i).unwrap_or(0)
                     }));
                 }

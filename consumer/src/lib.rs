@@ -47,7 +47,7 @@ pub use chunk::{Blocks, Chunk, Item, Items};
 pub use engine::{Consumer, Options, Source, Summary, default_workers, run};
 pub use error::Error;
 pub use event::{EndReason, Event};
-pub use exec::{Access, Accesses, BlockAccesses, BlockExec, InsnExec, Insns, State, Status};
+pub use exec::{Access, Accesses, BlockAccesses, BlockExec, InsnExec, Insns, PlainAccesses, State, Status};
 pub use pipe::layout;
 pub use pipe::receiver::{Part, Polled, ProcessInfo as Process, Receiver, StreamInfo as Stream};
 pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals};

@@ -29,6 +29,9 @@ fn read(table: &Arc<Table>, words: &[u64]) -> (usize, bool) {
                 }
                 let all = block.sums();
                 assert_eq!((sums.loads, sums.stores), (all.loads, all.stores));
+                if block.is_plain() {
+                    assert!(block.plain_accesses().eq(block.insns().flat_map(|i| i.accesses())));
+                }
                 let direct = block.accesses().count() as u64;
                 assert_eq!(direct, sums.loads + sums.stores, "both ways must see the same accesses");
             }
