@@ -461,9 +461,9 @@ impl Writer {
         let flags = if reexec { FLAG_REEXEC } else { FLAG_ABORTED };
         // SAFETY: as above.
         unsafe { store_release(header, u64::from(block) | block_word_parts(insn, words, flags)) };
+        // Not published yet: `completed` may still say that the instruction retired, and a consumer that reads the open
+        // chunk in place must not have seen it aborted before.
         self.left = Some(Left { header, block, insn });
-        let at = self.at(c);
-        self.publish(at);
     }
 
     /// After an exception: `pc` is where the guest goes on, `None` if the instruction is known to have completed. An instruction after

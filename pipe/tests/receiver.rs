@@ -329,7 +329,8 @@ fn stream_memory(len: u64, version: u32, chunk_size: u32, chunk_count: u32) -> O
 #[test]
 fn what_is_no_stream_is_refused_by_name() {
     let whole = STREAM_HEADER as u64 + (2 << 16);
-    let cases: [(Box<dyn FnOnce() -> OwnedFd>, &str); 8] = [
+    type Make = Box<dyn FnOnce() -> OwnedFd>;
+    let cases: [(Make, &str); 8] = [
         (Box::new(|| tempfile::tempfile().unwrap().into()), "sealed"),
         (Box::new(|| wire::memfd(c"x", 4096).unwrap()), "4096 bytes"),
         (Box::new(|| wire::memfd(c"x", 1 << 20).unwrap()), "does not start as one"),
