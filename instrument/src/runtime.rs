@@ -419,6 +419,8 @@ pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, numb
         payload[2..].copy_from_slice(std::slice::from_raw_parts(args, 8));
         with(vcpu, |w, c, t| {
             w.completed(None, t);
+            // Where QEMU stands by now differs between ISAs.
+            payload[0] = w.take_trapped().unwrap_or(pc);
             w.event(c, kind::SYSCALL, &payload, t);
         })
     }

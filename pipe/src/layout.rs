@@ -62,7 +62,7 @@ pub mod kind {
     pub const FORK: u8 = 5;
     /// The process replaces its image: path bytes (length word, then bytes padded with 0).
     pub const EXEC: u8 = 6;
-    /// A system call begins: pc, number, eight arguments.
+    /// A system call begins: pc of its instruction (where the guest goes on, if the instruction is not traced), number, eight arguments.
     pub const SYSCALL: u8 = 7;
     /// A system call returned: number, result (sign-extended).
     pub const SYSCALL_RET: u8 = 8;

@@ -152,6 +152,8 @@ pub struct Writer {
     record: *mut u64,
     record_context: Context,
     left: Option<Left>,
+    /// The instruction that trapped into what happens now.
+    trapped: Option<u64>,
     used: Vec<usize>,
     closed: bool,
 }
@@ -183,6 +185,7 @@ impl Writer {
             record: null,
             record_context: NO_CONTEXT,
             left: None,
+            trapped: None,
             used: vec![0; count as usize],
             closed: false,
             memory,
@@ -260,6 +263,7 @@ impl Writer {
         self.tail = std::ptr::null_mut();
         self.record = std::ptr::null_mut();
         self.left = None;
+        self.trapped = None;
         // The emitted check: a block longer than the slack checks for its own length.
         if at as usize + bytes.max(CHUNK_SLACK) >= self.end as usize {
             self.next_chunk(at, table);
@@ -479,6 +483,7 @@ impl Writer {
             return;
         }
         self.left = None;
+        self.trapped = Some(next.wrapping_sub(u64::from(insn.len)));
         // SAFETY: `left` is dropped before its chunk is handed over, so the header is still ours.
         unsafe {
             let old = left.header.read();
@@ -494,6 +499,11 @@ impl Writer {
             };
             store_release(left.header, new);
         }
+    }
+
+    /// The pc of the instruction that [`Writer::completed`] found to have trapped, once.
+    pub fn take_trapped(&mut self) -> Option<u64> {
+        self.trapped.take()
     }
 
     /// Ends the stream: END record, last chunk handed over.
