@@ -117,7 +117,7 @@ fn masked_lanes_touch_nothing() {
     let t = guest("x86_gather", Isa::X86_64).trace().code(0);
     t.expect(
         "begin",
-        "done",
+        "sload",
         "I begin
          R buf 4 =0x100
          R buf+0x20 4 =0x108
@@ -126,11 +126,23 @@ fn masked_lanes_touch_nothing() {
          R mask 16 =0x800000000000000080000000 # the 128-bit reload of the mask
          I some
          W buf 4 =0x100
-         W buf+0x8 4 =0x108
-         I sload
-         R buf 4 =0x100
-         R buf+0x8 4 =0x108
-         I ymm
+         W buf+0x8 4 =0x108",
+    );
+}
+
+#[test]
+fn masked_load_reads_only_its_active_lanes() {
+    let t = guest("x86_gather", Isa::X86_64).trace().code(0);
+    t.expect("sload", "ymm", "I sload\nR buf 4 =0x100\nR buf+0x8 4 =0x108");
+}
+
+#[test]
+fn access_of_32_bytes_is_its_parts_in_address_order() {
+    let t = guest("x86_gather", Isa::X86_64).trace().code(0);
+    t.expect(
+        "ymm",
+        "done",
+        "I ymm
          R buf 16 =0x103000001080000010100000100
          R buf+0x10 16 =0x107000001060000010500000104",
     );
