@@ -133,7 +133,7 @@ impl StreamMemory {
 
     /// Reads the plain field at `offset` of the header, once.
     fn field(&self, offset: usize) -> u32 {
-        assert!(offset % 4 == 0 && offset + 4 <= STREAM_HEADER);
+        assert!(offset.is_multiple_of(4) && offset + 4 <= STREAM_HEADER);
         // SAFETY: within the header by the assertion, which lies within the mapping (checked in `map`) and the
         // file, which cannot shrink; aligned; volatile, so that it is read once and then kept.
         unsafe { self.map.as_ptr().add(offset).cast::<u32>().read_volatile() }
@@ -353,7 +353,7 @@ impl Reader {
         if seq == self.next + 1 && (self.next < open || dead) {
             let used = desc.used.load(Ordering::Relaxed);
             let order = desc.order.load(Ordering::Relaxed);
-            if used % 8 != 0 || used > memory.chunk_size as u64 || used < self.done as u64 * 8 {
+            if !used.is_multiple_of(8) || used > memory.chunk_size as u64 || used < self.done as u64 * 8 {
                 if memory.overrun(self.next) {
                     return Ok(None);
                 }

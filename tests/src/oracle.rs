@@ -211,10 +211,11 @@ impl Consumer for Comparer {
                     });
                 }
             }
-            if block.state() == State::Reexec && continued.is_none() {
-                if let Some(insn) = block.info().insns.get(block.start() + block.retired()) {
-                    events.push(Event::Again { pc: insn.pc });
-                }
+            if block.state() == State::Reexec
+                && continued.is_none()
+                && let Some(insn) = block.info().insns.get(block.start() + block.retired())
+            {
+                events.push(Event::Again { pc: insn.pc });
             }
         }
         Ok(events)
