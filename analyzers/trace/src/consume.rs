@@ -5,7 +5,7 @@
 //! * An instruction's line comes before those of its accesses. One that QEMU takes up again (a repeat loop that lets
 //!   interrupts in, a block that crosses a chunk's end) has one `fetch` line, before its first access.
 //! * Lines are made in parallel; which of them belong to an instruction that began in an earlier part is known only in order.
-//!   So [`Batch`] marks them, and `reduce` leaves out what was printed before.
+//!   So `Batch` marks them, and `reduce` leaves out what was printed before.
 
 use consumer::{
     Access, Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, InsnExec, Item, Options, Pool, Source, Status,
