@@ -1,4 +1,4 @@
-//! Sleeping on a shared word. Both sides spin shortly first: see [`spin_then`].
+//! Sleeping on a shared word. Both sides spin shortly first: see `spin_then`.
 
 use crate::sync::atomic::AtomicU32;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! * Emitted code advances `cursor` over a whole block at its start and then addresses its slots relative to it. So while a
 //!   block runs, `cursor` must not move: records made meanwhile (accesses in helpers, events) go to `tail`, and `limit`
 //!   is closed so that the next block's start comes to [`Writer::refill`], which moves `cursor` there.
-//! * Where a chunk ends in the middle of a block, the block is split: see [`Writer::split`].
+//! * Where a chunk ends in the middle of a block, the block is split: see `Writer::split`.
 
 use crate::futex;
 use crate::layout::*;

@@ -166,7 +166,7 @@ pub const GUESTS: &[Row] = &[
     row("processes.c", How::Static, EVERY, &[]),
     row("stdio.c", How::Static, EVERY, &[]),
     // Work for the oracle.
-    row("work.c", How::Static, EVERY, &["-lm"]),
+    row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),
     row("threads.c", How::Static, EVERY, &[]),
     row("maps.c", How::Dynamic, EVERY, &["-DDYNAMIC"]),
@@ -227,6 +227,10 @@ fn build(row: &Row, isa: Isa) -> PathBuf {
     let mut command = Command::new(format!("{}-gcc", isa.triplet()));
     command.args(["-O1", "-g", "-fno-stack-protector", "-Wall", "-Werror"]).arg("-I").arg(&sources);
     command.args(isa.flags()).args(row.how.flags()).args(row.flags).arg(&source);
+    if row.how != How::Bare {
+        // After what needs it.
+        command.arg("-lm");
+    }
 
     let mut hash = DefaultHasher::new();
     format!("{command:?}").hash(&mut hash);
