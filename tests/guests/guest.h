@@ -36,11 +36,15 @@
         li      a7, 94
         li      a0, \code
         ecall
+#elif defined(__mips64)
+        li      $2, 5205
+        li      $4, \code
+        syscall
 #elif defined(__mips__)
         li      $v0, 4246
         li      $a0, \code
         syscall
-#elif defined(__powerpc64__)
+#elif defined(__powerpc__)
         li      0, 234
         li      3, \code
         sc

@@ -9,6 +9,7 @@ START:  larl    %r1, src
         larl    %r2, dst
         larl    %r9, data
 begin:  xc      0(16,%r2), 0(%r2)               /* clears */
+clear:  xc      0(40,%r2), 0(%r2)
 xc2:    xc      0(8,%r2), 0(%r1)
 nc:     nc      0(4,%r2), 0(%r1)
 oc:     oc      0(4,%r2), 0(%r1)
@@ -17,7 +18,8 @@ mvz:    mvz     0(3,%r2), 0(%r1)
 mvcin:  mvcin   0(4,%r2), 3(%r1)                /* the source's last byte is named */
 mvo:    mvo     0(4,%r2), 0(2,%r1)
 fill:   mvc     1(7,%r2), 0(%r2)                /* propagates one byte */
-clc:    clc     0(4,%r1), 0(%r9)                /* differs in the second byte */
+clc:    clc     0(3,%r1), 0(%r9)                /* differs in the second byte */
+clc4:   clc     0(4,%r1), 0(%r9)                /* compared as a word */
 tr:     tr      0(2,%r9), table - data(%r9)
 pack:   pack    0(3,%r2), digits - data(4,%r9)
 unpk:   unpk    0(3,%r2), packed - data(3,%r9)
@@ -47,6 +49,7 @@ cdsg:   cdsg    %r4, %r10, quad - data(%r9)
         la      %r1, parm - data(%r9)
         lhi     %r4, 5
 csstno: csst    word - data(%r9), 0(%r2), %r4   /* not equal */
+        lhi     %r4, 3
 csst:   csst    word - data(%r9), 0(%r2), %r4   /* r4 is what is there */
 ts:     ts      word - data(%r9)
 laa:    laa     %r3, %r4, word - data(%r9)

@@ -33,17 +33,17 @@ xrs:    xrstor  1024(DI)
         mov     $1, %eax                        /* x87 alone: MXCSR is neither saved nor restored */
 xsv1:   xsave   2048(DI)
 xrs1:   xrstor  2048(DI)
-neg:    lock negl 256(DI)                       /* holds 1 */
-not:    lock notl 256(DI)
-dec:    lock decl 256(DI)
-bts:    lock btsl $4, 256(DI)
-xchg:   xchg    %eax, 256(DI)
-cmpno:  lock cmpxchg8b 264(DI)                  /* edx:eax is not what is there */
+neg:    lock negl 3584(DI)                       /* holds 1 */
+not:    lock notl 3584(DI)
+dec:    lock decl 3584(DI)
+bts:    lock btsl $4, 3584(DI)
+xchg:   xchg    %eax, 3584(DI)
+cmpno:  lock cmpxchg8b 3592(DI)                  /* edx:eax is not what is there */
 done:   EXIT    0
         .data
         .balign 4096
-area:   .fill   256, 1, 0
+area:   .fill   3584, 1, 0
         .long   1, 0
         .quad   0x1122334455667788
-        .fill   4096 - 272, 1, 0
+        .fill   512 - 16, 1, 0
 bcdin:  .byte   0x21, 0x43, 0x65, 0x87, 0, 0, 0, 0, 0, 0x80

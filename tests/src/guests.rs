@@ -23,6 +23,10 @@ pub enum Isa {
     Mips,
     Ppc64le,
     S390x,
+    Riscv32,
+    Mips64el,
+    /// 32 bits, big-endian
+    Ppc,
 }
 
 impl Isa {
@@ -38,6 +42,9 @@ impl Isa {
             Isa::Mips => "mips",
             Isa::Ppc64le => "ppc64le",
             Isa::S390x => "s390x",
+            Isa::Riscv32 => "riscv32",
+            Isa::Mips64el => "mips64el",
+            Isa::Ppc => "ppc",
         }
     }
 
@@ -48,10 +55,10 @@ impl Isa {
             Isa::I386 => "i686-linux-gnu",
             Isa::Aarch64 => "aarch64-linux-gnu",
             Isa::Arm | Isa::Thumb => "arm-linux-gnueabihf",
-            Isa::Riscv64 => "riscv64-linux-gnu",
-            Isa::Mipsel => "mipsel-linux-gnu",
+            Isa::Riscv64 | Isa::Riscv32 => "riscv64-linux-gnu",
+            Isa::Mipsel | Isa::Mips64el => "mipsel-linux-gnu",
             Isa::Mips => "mips-linux-gnu",
-            Isa::Ppc64le => "powerpc64le-linux-gnu",
+            Isa::Ppc64le | Isa::Ppc => "powerpc64le-linux-gnu",
             Isa::S390x => "s390x-linux-gnu",
         }
     }
@@ -64,10 +71,10 @@ impl Isa {
             Isa::I386 => "gcc-i686-linux-gnu",
             Isa::Aarch64 => "gcc-aarch64-linux-gnu",
             Isa::Arm | Isa::Thumb => "gcc-arm-linux-gnueabihf",
-            Isa::Riscv64 => "gcc-riscv64-linux-gnu",
-            Isa::Mipsel => "gcc-mipsel-linux-gnu",
+            Isa::Riscv64 | Isa::Riscv32 => "gcc-riscv64-linux-gnu",
+            Isa::Mipsel | Isa::Mips64el => "gcc-mipsel-linux-gnu",
             Isa::Mips => "gcc-mips-linux-gnu",
-            Isa::Ppc64le => "gcc-powerpc64le-linux-gnu",
+            Isa::Ppc64le | Isa::Ppc => "gcc-powerpc64le-linux-gnu",
             Isa::S390x => "gcc-s390x-linux-gnu",
         }
     }
@@ -76,19 +83,22 @@ impl Isa {
         match self {
             Isa::Arm => &["-marm"],
             Isa::Thumb => &["-mthumb"],
+            Isa::Riscv32 => &["-march=rv32imac", "-mabi=ilp32"],
+            Isa::Mips64el => &["-mabi=64", "-march=mips64r2"],
+            Isa::Ppc => &["-m32", "-mbig"],
             _ => &[],
         }
     }
 
     /// The guest's byte order.
     pub fn is_big_endian(self) -> bool {
-        matches!(self, Isa::Mips | Isa::S390x)
+        matches!(self, Isa::Mips | Isa::S390x | Isa::Ppc)
     }
 
     /// Size of a pointer in bytes.
     pub fn word(self) -> u32 {
         match self {
-            Isa::I386 | Isa::Arm | Isa::Thumb | Isa::Mipsel | Isa::Mips => 4,
+            Isa::I386 | Isa::Arm | Isa::Thumb | Isa::Mipsel | Isa::Mips | Isa::Riscv32 | Isa::Ppc => 4,
             _ => 8,
         }
     }
@@ -159,9 +169,19 @@ pub const GUESTS: &[Row] = &[
     row("s390x_blocks.S", How::Bare, &[S390x], &[]),
     row("big_endian.S", How::Bare, &[Mips, S390x], &[]),
     row("high.S", How::Bare, &[I386, Arm], &["-Wl,-Ttext-segment=0x90000000"]),
+    row("x86_state.S", How::Bare, &[X86_64, I386], &[]),
+    row("aarch64_atomics.S", How::Bare, &[Aarch64], &[]),
+    row("aarch64_sve.S", How::Bare, &[Aarch64], &[]),
+    row("riscv_vectors.S", How::Bare, &[Riscv64], &[]),
+    row("ppc_vectors.S", How::Bare, &[Ppc64le], &[]),
+    row("s390x_storage.S", How::Bare, &[S390x], &[]),
+    row("mips64_parts.S", How::Bare, &[Mips64el], &["-mno-abicalls", "-fno-pic", "-Wa,-mno-fix-loongson3-llsc"]),
+    row("ppc_multiple.S", How::Bare, &[Ppc], &[]),
+    row("riscv_conditional.S", How::Bare, &[Riscv64, Riscv32], &[]),
     // Regions with known traces within programs that have the C library.
     row("x86_stores.c", How::Static, X86, &[]),
     row("x86_cas.c", How::Static, X86, &[]),
+    row("atomics.c", How::Static, EVERY, &["-fno-toplevel-reorder"]),
     row("x86_faults.c", How::Static, X86, &[]),
     row("processes.c", How::Static, EVERY, &[]),
     row("stdio.c", How::Static, EVERY, &[]),

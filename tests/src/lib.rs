@@ -25,6 +25,9 @@ pub use setup::{cache, checkout, cross_compilers, missing_compilers, qemu, scrat
 pub use symbols::Symbols;
 pub use trace::{Counts, Event, Run, Trace, What, connect, same};
 
+/// The ISAs that only free-standing guests are built for, by compilers of the others.
+pub const BARE: [Isa; 3] = [Isa::Riscv32, Isa::Mips64el, Isa::Ppc];
+
 /// The ISAs that every test of "all ISAs" runs on.
 pub const ALL: [Isa; 10] = [
     Isa::X86_64,

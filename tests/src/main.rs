@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
-use trapline_tests::{ALL, build_all, cache, checkout, missing_compilers, trapline};
+use trapline_tests::{ALL, BARE, build_all, cache, checkout, missing_compilers, trapline};
 
 const USAGE: &str = "\
 Runs all of Trapline's tests: cargo run --release -p trapline-tests [-- OPTIONS]
@@ -183,7 +183,7 @@ fn libraries(packages: &[&str]) -> Vec<String> {
 
 /// Builds every QEMU that a test needs in one go, so that progress is shown; the tests build none then.
 fn qemus(bin: &Path) -> bool {
-    let mut targets: Vec<&str> = ALL.iter().map(|isa| isa.target()).collect();
+    let mut targets: Vec<&str> = ALL.iter().chain(&BARE).map(|isa| isa.target()).collect();
     targets.dedup();
     let build = |args: &[&str]| {
         let status = Command::new(bin).arg("build").args(args).stdin(Stdio::null()).stdout(Stdio::null()).status();

@@ -2,7 +2,7 @@
 //!
 //! A case is a label of the guest and the accesses of the instructions from there to the next label, in order.
 
-use trapline_tests::{Isa, Trace, guest};
+use trapline_tests::{ALL, Isa, Trace, guest};
 
 /// Compares the accesses between the labels of `cases` (the last is the end) with what they should be.
 #[track_caller]
@@ -53,13 +53,13 @@ fn x86_state_is_saved_and_restored_by_components() {
                 ("xrs", &("R area+0x600 24 footprint\n".to_string() + &fx(0x400, 'R', Some(4)))),
                 ("xsv1", &(fx(0x800, 'W', None) + &header(0xa00))),
                 ("xrs1", &("R area+0xa00 24 footprint\n".to_string() + &fx(0x800, 'R', None))),
-                ("neg", "R area+0x100 4 =0x1\nW area+0x100 4 =0xffffffff"),
-                ("not", "R area+0x100 4 =0xffffffff\nW area+0x100 4 =0x0"),
-                ("dec", "R area+0x100 4 =0x0\nW area+0x100 4 =0xffffffff"),
-                ("bts", "R area+0x100 4 =0xffffffff\nW area+0x100 4 =0xffffffff"),
-                ("xchg", "R area+0x100 4 =0xffffffff\nW area+0x100 4 =0x1"),
+                ("neg", "R area+0xe00 4 =0x1\nW area+0xe00 4 =0xffffffff"),
+                ("not", "R area+0xe00 4 =0xffffffff\nW area+0xe00 4 =0x0"),
+                ("dec", "R area+0xe00 4 =0x0\nW area+0xe00 4 =0xffffffff"),
+                ("bts", "R area+0xe00 4 =0xffffffff\nW area+0xe00 4 =0xffffffff"),
+                ("xchg", "R area+0xe00 4 =0xffffffff\nW area+0xe00 4 =0x1"),
                 // The old value is written back.
-                ("cmpno", "R area+0x108 8 =0x1122334455667788\nW area+0x108 8 =0x1122334455667788"),
+                ("cmpno", "R area+0xe08 8 =0x1122334455667788\nW area+0xe08 8 =0x1122334455667788"),
             ],
             "done",
         );
@@ -73,7 +73,9 @@ fn s390x_operands_in_storage() {
     check(
         &t,
         &[
-            ("begin", "R dst 16 footprint\nR dst 16 footprint\nW dst 16 footprint"),
+            // A field with itself is cleared, whatever it held.
+            ("begin", "W dst 8 =0x0\nW dst+0x8 8 =0x0"),
+            ("clear", "W dst 40 footprint"),
             ("xc2", "R src 8 footprint\nR dst 8 footprint\nW dst 8 footprint"),
             ("nc", "R src 4 footprint\nR dst 4 footprint\nW dst 4 footprint"),
             ("oc", "R src 4 footprint\nR dst 4 footprint\nW dst 4 footprint"),
@@ -85,6 +87,7 @@ fn s390x_operands_in_storage() {
             ("fill", "R dst 7 footprint\nW dst+0x1 7 footprint"),
             // Ends at the first difference.
             ("clc", "R src 1 =0x11\nR data 1 =0x11\nR src+0x1 1 =0x22\nR data+0x1 1 =0x21"),
+            ("clc4", "R src 4 =0x11223344\nR data 4 =0x11210000"),
             (
                 "tr",
                 "R data 1 =0x11\nR table+0x11 1 =0x5a\nW data 1 =0x5a
@@ -229,4 +232,92 @@ fn ppc_quadwords_and_vectors() {
         ],
         "done",
     );
+}
+
+#[test]
+fn atomics_are_the_same_with_a_second_thread() {
+    for isa in ALL {
+        let t = guest("atomics", isa).run().values().only("ops", "ops_end").trace().code(0);
+        let lines = t.lines("ops", "ops_end");
+        assert!(lines.len() > 40, "{isa:?}: {}", lines.len());
+        let (one, two) = lines.split_at(lines.len() / 2);
+        assert_eq!(one, two, "{isa:?}");
+        // What the program sees is what is reported: every value loaded from a cell is what was stored there last.
+        let mut cells = std::collections::HashMap::new();
+        for a in t.accesses("ops", "ops_end") {
+            if a.is_store() {
+                cells.insert((a.addr, a.size), a.value);
+            } else if let Some(last) = cells.get(&(a.addr, a.size)) {
+                assert_eq!(*last, a.value, "{isa:?}: {:#x}", a.addr);
+            }
+        }
+    }
+}
+
+/// MIPS64 Architecture, LDL, LDR, SDL, SDR: which bytes of the aligned doubleword belong to the access.
+#[test]
+fn mips64_doublewords_in_two_parts() {
+    let t = guest("mips64_parts", Isa::Mips64el).trace().code(0);
+    check(
+        &t,
+        &[
+            ("begin", "R buf+0x8 3 =0xa0908"),
+            ("ldr", "R buf+0x3 5 =0x706050403"),
+            // The register: 0x0a0908 above 0x0706050403.
+            ("sdl", "W buf+0x18 3 =0xa0908"),
+            ("sdr", "W buf+0x23 5 =0x706050403"),
+            ("lwl", "R buf 2 =0x100"),
+            ("lwr", "R buf+0x1 3 =0x30201"),
+            ("lld", "R buf 8 =0x706050403020100"),
+            ("scd", "W buf 8 =0x7"),
+            ("scd2", ""),
+            ("likely", ""),
+        ],
+        "done",
+    );
+}
+
+#[test]
+fn ppc_multiple_words_and_strings() {
+    let t = guest("ppc_multiple", Isa::Ppc).trace().code(0);
+    check(
+        &t,
+        &[
+            ("begin", "R buf 4 =0x1020304\nR buf+0x4 4 =0x5060708\nR buf+0x8 4 =0x90a0b0c"),
+            ("stmw", "W buf+0x20 4 =0x5060708\nW buf+0x24 4 =0x90a0b0c"),
+            ("lswi", "R buf 4 =0x1020304\nR buf+0x4 2 =0x506\nR buf+0x6 1 =0x7"),
+            ("stswi", "W buf 4 =0x1020304\nW buf+0x4 2 =0x506"),
+            ("lwarx", "R buf 4 =0x1020304"),
+            ("sc", "W buf 4 =0x7"),
+            ("sc2", ""),
+            ("icbi", ""),
+            ("cross", "W buf+0x3 4 =0x7"),
+        ],
+        "zero",
+    );
+    // The size of a block is the CPU's.
+    let zero = t.accesses("zero", "done");
+    assert!(zero.len() == 1 && zero[0].is_store() && zero[0].is_footprint());
+    assert!(zero[0].addr == t.symbols.get("buf") && zero[0].size.is_power_of_two() && zero[0].size >= 32);
+}
+
+#[test]
+fn riscv_conditional_stores() {
+    for isa in [Isa::Riscv64, Isa::Riscv32] {
+        let t = guest("riscv_conditional", isa).trace().code(0);
+        check(
+            &t,
+            &[
+                ("begin", "R buf 4 =0x80000001"),
+                ("sc", "W buf 4 =0x7"),
+                ("sc2", ""),
+                ("lr2", "R buf 4 =0x7"),
+                ("sc3", ""),
+                ("add", "R buf 4 =0x7\nW buf 4 =0xe"),
+                ("swap", "R buf 4 =0xe\nW buf 4 =0x7"),
+                ("minu", "R buf 4 =0x7\nW buf 4 =0x0"),
+            ],
+            "done",
+        );
+    }
 }
