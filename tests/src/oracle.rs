@@ -27,28 +27,39 @@ pub enum Known {
     CompareAndSwap,
     /// x86's writes always, the old value if it fails. The plugin logs the new value.
     X86CompareAndSwap,
-    /// A partial-word access of MIPS. QEMU makes it of several, and the plugin logs these.
-    PartialWord,
+    /// QEMU makes it of several accesses or of wider ones, and the plugin logs these: partial words of MIPS, vectors with a length of
+    /// s390x, bit fields of m68k, masked loads of x86 and its `lock neg`, which is a loop.
+    Parts,
+    /// It makes no access, but QEMU loads something to find faults.
+    None,
 }
 
 impl Known {
     fn of(target: decode::Target, flags: u32, pc: u64, bytes: &[u8]) -> Known {
         let Some(text) = decode::text(target, flags, pc, bytes) else { return Known::Exact };
+        if target.isa == decode::Isa::X86 && text.starts_with("lock neg") {
+            return Known::Parts;
+        }
         let text = text.trim_start_matches("lock ");
         let name = text.split_whitespace().next().unwrap_or_default();
         let starts = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
         match target.isa {
             decode::Isa::X86 if starts(&["cmpxchg"]) => Known::X86CompareAndSwap,
+            decode::Isa::X86 if starts(&["vmaskmovp", "vpmaskmov"]) => Known::Parts,
+            decode::Isa::X86 if starts(&["cmp"]) && name.ends_with("xadd") => Known::Parts,
             decode::Isa::Aarch64 if starts(&["stxr", "stlxr", "stxp", "stlxp"]) => Known::StoreConditional,
             decode::Isa::Aarch64 if starts(&["cas"]) => Known::CompareAndSwap,
             decode::Isa::Arm if starts(&["strex", "stlex"]) => Known::StoreConditional,
             decode::Isa::Mips if matches!(name, "sc" | "scd") => Known::StoreConditional,
             decode::Isa::Mips if matches!(name, "lwl" | "lwr" | "swl" | "swr" | "ldl" | "ldr" | "sdl" | "sdr") => {
-                Known::PartialWord
+                Known::Parts
             }
+            decode::Isa::Ppc if name == "icbi" => Known::None,
+            decode::Isa::S390x if matches!(name, "vll" | "vlbb" | "vstl" | "unpk" | "csst") => Known::Parts,
+            decode::Isa::M68k if starts(&["bf"]) => Known::Parts,
             decode::Isa::Riscv if starts(&["sc."]) => Known::StoreConditional,
             decode::Isa::Ppc if starts(&["stwcx", "stdcx", "stbcx", "sthcx", "stqcx"]) => Known::StoreConditional,
-            decode::Isa::S390x if matches!(name, "cs" | "csy" | "csg" | "cds" | "cdsy" | "cdsg" | "csst") => {
+            decode::Isa::S390x if matches!(name, "cs" | "csy" | "csg" | "cds" | "cdsy" | "cdsg") => {
                 Known::CompareAndSwap
             }
             decode::Isa::Sparc if starts(&["cas"]) => Known::CompareAndSwap,
@@ -65,8 +76,9 @@ pub enum Event {
     Insn { pc: u64, known: Known },
     /// An access with its value.
     Access { store: bool, addr: u64, size: u8, value: u128 },
-    /// The store of an atomic read-modify-write: compared without its value, since the plugin logs the operand in its place.
-    Update { addr: u64, size: u8, value: u128 },
+    /// An access of an atomic. With more than one thread the plugin logs the operand in place of the value stored, and values of
+    /// guests whose byte order is not the host's with their bytes swapped.
+    Atomic { store: bool, addr: u64, size: u8, value: u128 },
     /// From Trapline only: the plugin may log this instruction (and nothing else of it) here, since QEMU started it and will start it again.
     Again { pc: u64 },
     /// From Trapline only: an access that the plugin cannot see (it was made by a helper that bypasses the plugin's hooks).
@@ -199,8 +211,9 @@ impl Consumer for Comparer {
                 for a in insn.accesses() {
                     events.push(if a.is_footprint() || !a.size.is_power_of_two() {
                         Event::Unseen { store: a.is_store(), addr: a.addr, size: a.size }
-                    } else if a.is_atomic() && a.is_store() {
-                        Event::Update { addr: a.addr, size: a.size as u8, value: a.value.unwrap_or_default() }
+                    } else if a.is_atomic() {
+                        let (addr, size) = (a.addr, a.size as u8);
+                        Event::Atomic { store: a.is_store(), addr, size, value: a.value.unwrap_or_default() }
                     } else {
                         Event::Access {
                             store: a.is_store(),
@@ -242,6 +255,11 @@ fn path_of(prefix: &Path, (pid, tid): (u32, u32)) -> PathBuf {
     let mut path = prefix.as_os_str().to_owned();
     path.push(format!(".{pid}.{tid}"));
     path.into()
+}
+
+/// A number of `size` bytes with its bytes in the other order.
+fn swapped(value: u128, size: u8) -> u128 {
+    value.swap_bytes().checked_shr(128 - 8 * u32::from(size)).unwrap_or_default()
 }
 
 impl Side {
@@ -287,12 +305,17 @@ impl Side {
                     self.log.pending.pop_front();
                 }
                 (
-                    Event::Update { addr, size, value },
-                    Event::Access { store: true, addr: at, size: wide, value: v },
-                ) if (addr, size) == (at, wide) => {
+                    Event::Atomic { store, addr, size, value },
+                    Event::Access { store: stores, addr: at, size: wide, value: v },
+                ) if (store, addr, size) == (stores, at, wide)
+                    && (store || v == value || v == swapped(value, size)) =>
+                {
                     match value == v {
                         true => r.accesses += 1,
                         false => r.known += 1,
+                    }
+                    if !store {
+                        self.read = value;
                     }
                     self.log.pending.pop_front();
                 }
@@ -332,16 +355,16 @@ impl Side {
             }
             (
                 Known::X86CompareAndSwap,
-                Event::Access { store: true, addr, size, value } | Event::Update { addr, size, value },
+                Event::Access { store: true, addr, size, value } | Event::Atomic { store: true, addr, size, value },
                 Event::Access { store: true, addr: at, size: wide, .. },
             ) if (addr, size) == (at, wide) && value == self.read => {
                 self.ours.pop_front();
                 self.log.pending.pop_front();
             }
-            (Known::PartialWord, ..) if b => {
+            (Known::Parts | Known::None, ..) if b => {
                 self.log.pending.pop_front();
             }
-            (Known::PartialWord, ..) if a => {
+            (Known::Parts, ..) if a => {
                 self.ours.pop_front();
             }
             _ => return false,
@@ -352,10 +375,9 @@ impl Side {
     fn differ(&self, r: &mut Compared, ours: Option<Event>, theirs: Option<Event>) {
         let line = |e: &Event| match e {
             Event::Insn { pc, .. } => format!("I {pc:#x}"),
-            Event::Access { store, addr, size, value } => {
+            Event::Access { store, addr, size, value } | Event::Atomic { store, addr, size, value } => {
                 format!("{} {addr:#x} {size} = {value:#x}", if *store { "W" } else { "R" })
             }
-            Event::Update { addr, size, value } => format!("W {addr:#x} {size} = {value:#x}"),
             Event::Again { pc } => format!("again {pc:#x}"),
             Event::Unseen { store, addr, size } => {
                 format!("footprint {} {addr:#x} {size}", if *store { "W" } else { "R" })
