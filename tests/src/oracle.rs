@@ -8,7 +8,7 @@
 //!   [`Known`], each with its reason; nothing else is tolerated.
 
 use consumer::{BlockInfo, Chunk, Consumer, Error, Item, Receiver, State, Status, Stream};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -157,6 +157,9 @@ impl Log {
 struct Side {
     log: Log,
     ours: VecDeque<Event>,
+    /// The streams of this thread whose turn has not come, by number, with whether they have ended: the image after an
+    /// `execve` has a stream of its own, and streams are not delivered in any order among each other.
+    later: BTreeMap<usize, (VecDeque<Event>, bool)>,
     recent: VecDeque<Event>,
     /// Of the instruction that is being compared.
     known: Known,
@@ -242,12 +245,22 @@ impl Consumer for Comparer {
         let side = p.sides.entry(key).or_insert_with(|| Side {
             log: Log::new(path_of(&self.prefix, key)),
             ours: VecDeque::new(),
+            later: BTreeMap::new(),
             recent: VecDeque::new(),
             known: Known::Exact,
             read: 0,
         });
-        side.ours.extend(batch);
+        side.later.entry(stream.number).or_default().0.extend(batch);
+        side.take_turn();
         side.compare(&mut p.result, false).map_err(|e| Error::Consumer(e.to_string()))
+    }
+
+    fn ended(&self, p: &mut Progress, stream: &Stream) -> Result<(), Error> {
+        if let Some(side) = p.sides.get_mut(&(stream.process.pid, stream.tid)) {
+            side.later.entry(stream.number).or_default().1 = true;
+            side.take_turn();
+        }
+        Ok(())
     }
 }
 
@@ -263,6 +276,18 @@ fn swapped(value: u128, size: u8) -> u128 {
 }
 
 impl Side {
+    /// Takes what may be compared now: the first stream's events, and when it has ended the next one's.
+    fn take_turn(&mut self) {
+        while let Some(mut first) = self.later.first_entry() {
+            let (events, ended) = first.get_mut();
+            self.ours.append(events);
+            if !*ended {
+                return;
+            }
+            first.remove();
+        }
+    }
+
     fn compare(&mut self, r: &mut Compared, at_end: bool) -> std::io::Result<()> {
         while let Some(&ours) = self.ours.front() {
             while self.log.pending.len() < 2 {
