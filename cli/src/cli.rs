@@ -189,6 +189,13 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Error::Usage { what: "no program to run".into(), hint: "trapline run -- PROGRAM ARGS…".into() });
     };
+    // The arguments of the program may look like options; its name may not, or a mistyped option would be one.
+    if program.as_encoded_bytes().starts_with(b"-") {
+        return Err(Error::Usage {
+            what: format!("no option '{}'", program.display()),
+            hint: "see trapline run --help; a program of this name is given with its folder: ./-name".into(),
+        });
+    }
     let guest = lookup::guest(program, arguments)?;
     let chosen =
         args.prefix.or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));

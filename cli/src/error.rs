@@ -152,14 +152,13 @@ impl Error {
     /// The exit code, after the shells' habit.
     pub fn code(&self) -> u8 {
         match self {
-            Error::ProgramNotFound { .. } => 127,
+            Error::ProgramNotFound { .. } | Error::LoaderMissing { .. } => 127,
             Error::BadInterpreter { code, .. } => *code,
             Error::NotExecutable { .. }
             | Error::NotAProgram { .. }
             | Error::BadElf { .. }
             | Error::UnsupportedIsa { .. }
-            | Error::InterpreterLoop { .. }
-            | Error::LoaderMissing { .. } => 126,
+            | Error::InterpreterLoop { .. } => 126,
             _ => 125,
         }
     }

@@ -234,7 +234,24 @@ unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &mut Cursor<
 /// As [`stream`].
 unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
     // SAFETY: by contract.
-    unsafe { with(vcpu, |w, c, t| w.event(c, kind, payload, t)) }
+    unsafe {
+        let announce = announced(vcpu);
+        with(vcpu, |w, c, t| {
+            if announce {
+                tell_maps(w, c, t);
+            }
+            w.event(c, kind, payload, t)
+        })
+    }
+}
+
+/// Whether a late consumer waits to be told of the mappings; the caller is between blocks and tells it.
+///
+/// # Safety
+/// As [`stream`].
+unsafe fn announced(vcpu: *mut TraplineVcpu) -> bool {
+    // SAFETY: by contract.
+    unsafe { stream(vcpu).announce.swap(false, Ordering::Acquire) }
 }
 
 /// Appends a text to an event's payload: its length in bytes, then the bytes, padded with 0.
@@ -303,7 +320,7 @@ pub unsafe extern "C" fn trapline_refill(vcpu: *mut TraplineVcpu, bytes: u32) {
     // SAFETY: by contract.
     unsafe {
         // Between blocks: the place for what a late consumer has missed.
-        let announce = stream(vcpu).announce.swap(false, Ordering::Acquire);
+        let announce = announced(vcpu);
         with(vcpu, |w, c, t| {
             if announce {
                 tell_maps(w, c, t);
@@ -417,10 +434,14 @@ pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, numb
     // SAFETY: by contract.
     unsafe {
         payload[2..].copy_from_slice(std::slice::from_raw_parts(args, 8));
+        let announce = announced(vcpu);
         with(vcpu, |w, c, t| {
             w.completed(None, t);
             // Where QEMU stands by now differs between ISAs.
             payload[0] = w.take_trapped().unwrap_or(pc);
+            if announce {
+                tell_maps(w, c, t);
+            }
             w.event(c, kind::SYSCALL, &payload, t);
         })
     }

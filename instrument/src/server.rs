@@ -81,11 +81,11 @@ impl State {
         Ok(())
     }
 
+    /// Sends a stream that the consumer is attached to.
     fn announce(&self, place: usize, stream: &StreamMemory) -> io::Result<()> {
         let Some(a) = &self.attached[place] else {
             return Ok(());
         };
-        stream.attach(place, a.lossy);
         let m = Message::new(wire::STREAM, u64::from(stream.tid), u64::from(stream.vcpu), b"");
         wire::send(a.socket.as_raw_fd(), &m, &[stream.fd().as_raw_fd()], 0)?;
         ring_bell(a.bell());
@@ -164,6 +164,10 @@ impl State {
         };
         self.attached[place] = Some(Attached { socket, bell_fd, bell, lossy: message.header.a == 1 });
         let streams = self.streams.clone();
+        // Before the first answer: from then on the consumer may count on every event.
+        for s in &streams {
+            s.attach(place, message.header.a == 1);
+        }
         let told = self.introduce(place).and_then(|()| streams.iter().try_for_each(|s| self.announce(place, s)));
         if told.is_err() {
             self.drop_consumer(place);
@@ -285,7 +289,12 @@ pub(crate) fn wait_for(count: usize) {
 pub(crate) fn add(stream: &Arc<StreamMemory>) {
     let mut state = lock();
     state.streams.push(stream.clone());
-    state.for_each(|s, place| s.announce(place, stream));
+    state.for_each(|s, place| {
+        if let Some(a) = &s.attached[place] {
+            stream.attach(place, a.lossy);
+        }
+        s.announce(place, stream)
+    });
 }
 
 /// A stream has ended; consumers keep its memory as long as they need it.

@@ -485,8 +485,12 @@ pub struct Receiver {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How long QEMU may take to answer: its server thread does nothing else, so this long only if it is stopped.
+const ANSWER_MS: libc::c_int = 10_000;
+
 impl Receiver {
-    /// Connects to the socket at `path` as the consumer `name`. A lossy one never holds the guest back.
+    /// Connects to the socket at `path` as the consumer `name`. A lossy one never holds the guest back. When this returns the
+    /// consumer is attached: everything from now on is its to see.
     pub fn connect(path: &Path, name: &str, lossy: bool) -> Result<Receiver> {
         let failed = |e| Error::io(format!("connect to {}", path.display()), e);
         // SAFETY: a plain system call.
@@ -514,16 +518,28 @@ impl Receiver {
         if r < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
-        Receiver::from_socket(socket, name, lossy)
+        Receiver::attach(socket, name, lossy, true)
     }
 
     /// The same on a connected `SOCK_SEQPACKET` socket.
     pub fn from_socket(socket: OwnedFd, name: &str, lossy: bool) -> Result<Receiver> {
+        Receiver::attach(socket, name, lossy, false)
+    }
+
+    fn attach(socket: OwnedFd, name: &str, lossy: bool, wait: bool) -> Result<Receiver> {
         let bell_fd = wire::memfd(c"trapline-bell", 4096).map_err(|e| Error::io("make a doorbell", e))?;
         let bell = MmapOptions::new().len(4096).map_raw(&bell_fd).map_err(|e| Error::io("map the doorbell", e))?;
         let attach = Message::new(wire::ATTACH, u64::from(lossy), 0, name.as_bytes());
         wire::send(socket.as_raw_fd(), &attach, &[bell_fd.as_raw_fd()], 0)
             .map_err(|e| Error::io("attach to QEMU", e))?;
+        if wait {
+            // The first answer comes when we are attached to every stream that lives, or are refused.
+            let mut answer = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one live pollfd.
+            if unsafe { libc::poll(&mut answer, 1, ANSWER_MS) } == 0 {
+                return Err(Error::io("attach to QEMU", io::ErrorKind::TimedOut.into()));
+            }
+        }
         // SAFETY: a plain system call.
         let stop = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if stop < 0 {

@@ -272,5 +272,5 @@ fn two_analyzers_in_one_crate_are_refused() {
     let other = one.replace("use instrument::prelude::*;", "").replace("Mine", "Other");
     fs::write(&lib, one + &other).unwrap();
     let f = run(&["--analyzer", dir.to_str().unwrap()], &g.path);
-    says_at_the_end(&f, &["trapline_analyzer_new", "does not build"]);
+    says_at_the_end(&f, &["TRAPLINE_ANALYZER_NAME", "already defined", "#[analyzer]", "does not build"]);
 }

@@ -50,7 +50,14 @@ fn json_lines_say_what_the_stream_says() {
                     (e.to_string(), hex(&v["pc"]), 0, v["len"].as_u64().unwrap(), None)
                 }
                 e => {
-                    (e.to_string(), hex(&v["pc"]), hex(&v["addr"]), v["size"].as_u64().unwrap(), Some(hex(&v["value"])))
+                    // A footprint has no value.
+                    (
+                        e.to_string(),
+                        hex(&v["pc"]),
+                        hex(&v["addr"]),
+                        v["size"].as_u64().unwrap(),
+                        v.get("value").map(hex),
+                    )
                 }
             })
             .collect();

@@ -159,9 +159,10 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
                     && c["output"].as_str().unwrap_or_default().contains(target)
             })
         };
-        // What only full-system emulation compiles is not in this build.
+        // What only full-system emulation compiles is not in this build, nor is Hexagon (it has a build folder of its own).
         let Some(entry) = entry("qemu-x86_64-linux-user").or_else(|| entry("")) else {
-            assert!(["accel/tcg/cputlb.c"].contains(&name.as_str()), "{name} is not compiled");
+            let elsewhere = ["accel/tcg/cputlb.c", "target/hexagon/genptr.c", "target/hexagon/op_helper.c"];
+            assert!(elsewhere.contains(&name.as_str()), "{name} is not compiled");
             continue;
         };
         let root = entry["file"].as_str().unwrap().strip_suffix(&format!("/{name}")).unwrap().to_string();
@@ -208,7 +209,7 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
 fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
     let folder = scratch();
     touched(folder.path());
-    fs::write(folder.path().join("VERSION"), "10.0.99\n").unwrap();
+    fs::write(folder.path().join("VERSION"), "10.0.49\n").unwrap();
     let file = folder.path().join("accel/tcg/translator.c");
     let mangled = fs::read_to_string(&file).unwrap().replace("plugin_gen_tb_start", "plugin_gen_tb_begin");
     fs::write(&file, mangled).unwrap();
@@ -224,7 +225,7 @@ fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
     for _ in 0..2 {
         let f = build();
         assert_eq!(f.ended, Ended::Code(125), "{}", f.err());
-        for part in ["10.0.99", "accel/tcg/translator.c", "qemu_patches.patch"] {
+        for part in ["10.0.49", "accel/tcg/translator.c", "qemu_patches.patch"] {
             assert!(f.err().contains(part), "'{part}' is not said: {}", f.err());
         }
     }
@@ -246,6 +247,9 @@ fn ops(binary: &Path, program: &Path) -> Vec<String> {
         }
         // What dies and what is synced is about the numbers of temporaries; the op and its arguments are what is compared.
         let line = line.split("  dead:").next().unwrap().split("  sync:").next().unwrap().trim_end();
+        // `discard` has no output to prefer registers for: QEMU prints what happens to be in memory there.
+        let line =
+            if line.trim_start().starts_with("discard") { line.split(" pref=").next().unwrap_or(line) } else { line };
         let mut words = Vec::new();
         for word in line.split([' ', ',']).filter(|w| !w.is_empty()) {
             let temporary =

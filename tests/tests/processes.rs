@@ -2,7 +2,9 @@
 
 use consumer::{EndReason, Event};
 use std::collections::BTreeSet;
-use trapline_tests::{Ended, Isa, Run, Trace, What, guest};
+use std::process::Command;
+use std::time::Duration;
+use trapline_tests::{Ended, Isa, Run, Trace, What, guest, qemu, within};
 
 /// One with a strong memory order and one with a weak one, 32 and 64 bits, both byte orders.
 const SOME: [Isa; 3] = [Isa::X86_64, Isa::Aarch64, Isa::Mips];
@@ -117,7 +119,8 @@ fn a_signal_without_a_handler_leaves_everything_before_it_readable() {
         let t = process(isa, &["term"]).only("work", "work.end").trace();
         assert_eq!(t.ended(), Ended::Signal(15), "{isa:?}");
         assert_eq!(stores(&t, "work"), 1000, "{isa:?}");
-        assert_eq!(ends(&t), ["end signal 15"]);
+        // QEMU leaves this signal to the host, which ends the process before anyone could write an end: the last thing is the call.
+        assert!(matches!(t.others().last(), Some((_, Event::Syscall { .. }))), "{isa:?}: {:?}", t.others().last());
     }
 }
 
@@ -173,8 +176,12 @@ fn system_calls_have_numbers_arguments_and_results() {
 fn the_guest_neither_sees_nor_closes_our_descriptors() {
     for isa in SOME {
         let t = process(isa, &["fds"]).only("work", "work.end").trace().code(0);
-        // What the test's own process leaks would show without Trapline, too: compare with a run without it.
-        assert_eq!(t.finished.out(), "", "{isa:?}: descriptors that the guest could close");
+        // What the test's own process leaks shows without Trapline, too.
+        let alone = within(
+            Duration::from_secs(60),
+            Command::new(qemu(isa.target(), "trace")).arg(&guest("processes", isa).path).arg("fds"),
+        );
+        assert_eq!(t.finished.out(), alone.out(), "{isa:?}: descriptors that the guest could close");
         assert_eq!(stores(&t, "work"), 1000);
     }
 }
