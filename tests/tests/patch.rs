@@ -152,6 +152,7 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
 
     let folder = scratch();
     let mut jobs: Vec<(String, [Command; 2])> = Vec::new();
+    let mut outputs = Vec::new();
     for name in &wanted {
         let entry = |target: &str| {
             commands.iter().find(|c| {
@@ -166,27 +167,42 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
             continue;
         };
         let root = entry["file"].as_str().unwrap().strip_suffix(&format!("/{name}")).unwrap().to_string();
-        let command = entry["command"].as_str().unwrap();
+        // Without where the object and its list of dependencies go.
+        let mut words = entry["command"].as_str().unwrap().split(' ');
+        let mut command = Vec::new();
+        while let Some(word) = words.next() {
+            match word {
+                "-MD" => {}
+                "-MQ" | "-MF" | "-o" => drop(words.next()),
+                _ => command.push(word),
+            }
+        }
+        let command = command.join(" ");
         assert!(command.contains(&root));
         let object = |kind: &str| folder.path().join(format!("{}.{kind}.o", name.replace('/', "_")));
         let shell = |kind: &str, source: &str| {
             let mut sh = Command::new("sh");
-            let line = command
-                .replace(&format!("{root}/"), &format!("{source}/"))
-                .replace(&format!("{root} "), &format!("{source} "));
-            sh.current_dir(&t.build).arg("-c").arg(format!(
-                "{line} -D__LINE__=0 -Wno-builtin-macro-redefined -MF /dev/null -o {}",
-                object(kind).display()
-            ));
+            // The tree is named relative to the build folder, and here and there in full.
+            let whole = t.build.join(&root).canonicalize().expect("the source tree");
+            let line = [root.as_str(), whole.to_str().expect("UTF-8")].iter().fold(command.clone(), |line, root| {
+                line.replace(&format!("{root}/"), &format!("{source}/"))
+                    .replace(&format!("{root} "), &format!("{source} "))
+            });
+            sh.current_dir(&t.build)
+                .arg("-c")
+                .arg(format!("{line} -D__LINE__=0 -Wno-builtin-macro-redefined -w -o {}", object(kind).display()));
             sh
         };
+        outputs.push(entry["output"].as_str().unwrap().to_string());
         jobs.push((name.clone(), [shell("old", &root), shell("new", t.patched.to_str().unwrap())]));
     }
     assert!(jobs.len() >= 12, "{} files", jobs.len());
+    // What is generated for a target that has not been built yet comes with its objects.
+    let ninja = cache().join("venv/bin/ninja");
+    within(LIMIT, Command::new(ninja).arg("-C").arg(&t.build).args(&outputs)).code(0);
 
     // Two at a time: there are two of each.
-    for (name, pair) in &mut jobs {
-        let [old, new] = pair;
+    for (name, [old, new]) in &mut jobs {
         let (mut a, mut b) = (old.spawn().unwrap(), new.spawn().unwrap());
         assert!(a.wait().unwrap().success() && b.wait().unwrap().success(), "{name}");
     }
@@ -198,7 +214,7 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
             f.out().lines().filter(|l| !l.contains("file format")).map(|l| l.to_string()).collect::<Vec<_>>()
         };
         let (old, new) = (code("old"), code("new"));
-        assert!(old.len() > 20, "{name} has code");
+        assert!(old.len() > 5, "{name} has code");
         let old: Vec<&str> = old.iter().map(|l| l.as_str()).collect();
         println!("{name}: {} lines of disassembly", old.len());
         same(&new, &old);
