@@ -12,6 +12,7 @@ use crate::cache::Cache;
 use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
+use crate::new;
 use crate::prepare::{self, Wish};
 use crate::run::{self, Format, Options, Prepared};
 use crate::session;
@@ -27,6 +28,7 @@ Examples:
   trapline run --analyzer count --format json -o counts.json -- ./a.out 1 2 3
   trapline run -L /usr/aarch64-linux-gnu -- ./program-for-arm64
   trapline build --target x86_64,aarch64 --analyzer trace --analyzer ./my-analyzer
+  trapline new my-analyzer
   trapline doctor
   trapline completions bash > /etc/bash_completion.d/trapline
 
@@ -54,6 +56,8 @@ enum Cmd {
     Build(Build),
     /// Attach a consumer to a running QEMU
     Attach(session::Attach),
+    /// Make a crate for an analyzer of your own: both halves, a test, a README
+    New(New),
     /// List the analyzers that ship
     List,
     /// Say what this machine has, what it lacks, and how to get it
@@ -122,6 +126,22 @@ struct Build {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline new stores                     in the folder ./stores
+  trapline new ../tools/my-analyzer --git https://example.org/trapline.git
+
+Then: trapline run --analyzer ./stores -- sha256sum /bin/bash")]
+struct New {
+    /// The new folder; its last part is the crate's name
+    #[arg(value_name = "NAME|PATH")]
+    path: PathBuf,
+    /// Depend on Trapline's crates in this repository instead of this checkout
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+}
+
+#[derive(Args, Debug)]
 struct Doctor {
     /// Judge this QEMU source instead of the one that would be fetched
     #[arg(long, value_name = "DIR")]
@@ -174,6 +194,10 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             let matches = matches.subcommand_matches("attach").cloned().unwrap_or_default();
             session::attach(args, &matches)
         }
+        Cmd::New(args) => {
+            let made = new::make(&Home::find()?, &args.path, args.git.as_deref())?;
+            print(made.as_bytes())
+        }
         Cmd::List => list(),
         Cmd::Doctor(args) => doctor::run(args.qemu_src.as_deref()),
         Cmd::Completions { shell } => {
@@ -214,8 +238,20 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args: guest.args,
         prefix,
     };
-    let options =
-        Options { analyzer, output: args.output, format: args.format, lossy: args.lossy, opts: args.opts, matches };
+    // Built after the half inside QEMU, whose errors come first.
+    let program = match &analyzer {
+        Some(a) if !a.ships && matches.get_one::<String>("consume").is_none() => analyzer::program(&cache, a)?,
+        _ => None,
+    };
+    let options = Options {
+        analyzer,
+        output: args.output,
+        format: args.format,
+        lossy: args.lossy,
+        opts: args.opts,
+        program,
+        matches,
+    };
     Ok((prepared, options))
 }
 

@@ -44,6 +44,8 @@ pub struct Options {
     pub lossy: bool,
     /// `--opt KEY=VALUE`, for the analyzer.
     pub opts: Vec<(String, String)>,
+    /// The consuming half of an analyzer that does not ship.
+    pub program: Option<PathBuf>,
     /// Everything on the command line, for the arguments that [`augment`] added.
     pub matches: clap::ArgMatches,
 }
@@ -54,7 +56,7 @@ pub fn augment(command: clap::Command) -> clap::Command {
         .long("consume")
         .value_name("NAME")
         .value_parser(session::names())
-        .help("Which consuming half reads the events [default: the analyzer's own; count if it has none]");
+        .help("Which consuming half reads the events [default: the analyzer's own (its crate's program); count if it has none]");
     session::augment(command.arg(consume))
 }
 
@@ -66,6 +68,9 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     };
     let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
     let chosen = options.matches.get_one::<String>("consume").map(String::as_str);
+    if let (None, Some(program)) = (chosen, &options.program) {
+        return session::with_program(&prepared, program, &options);
+    }
     let name = chosen.unwrap_or(if own { analyzer.name.as_str() } else { session::DEFAULT_CONSUMER });
     let mut analysis = session::analysis(name, &options.matches, options.format)?;
     let mut out = session::output(options.output.as_deref())?;

@@ -79,8 +79,15 @@ pub mod kind {
     /// Instructions with a `once` point were reached the first time since their translation:
     /// `count:16 | insn:16 | block:32` from the lowest bit up.
     pub const ONCE: u8 = 14;
+    /// Registers before an instruction: `insn << 16 | block << 32`, number of the set, then the registers' values, each in as many words as
+    /// it needs, the low one first.
+    pub const REGS: u8 = 15;
+    /// What a set of registers holds: its number, then a text `name:bytes,name:bytes,…` (length word, bytes).
+    pub const REGSET: u8 = 16;
+    /// An event of the analyzer's own: `insn << 16 | block << 32` of the instruction that it belongs to or 0, its id, then bytes (length word, bytes).
+    pub const USER: u8 = 17;
     /// The highest of them.
-    pub const LAST: u8 = ONCE;
+    pub const LAST: u8 = USER;
 }
 
 /// Reasons of an [`kind::END`] record.

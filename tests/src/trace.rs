@@ -370,7 +370,10 @@ impl Trace {
                 line
             }
             What::Other(o) => match o {
-                O::Start { .. } | O::Fork { .. } => o.name().to_string(),
+                O::Start { .. } | O::Fork { .. } | O::Once { .. } | O::Regs { .. } | O::RegSet { .. } => {
+                    o.name().to_string()
+                }
+                O::User { id, bytes, .. } => format!("user {id} {}", path(bytes)),
                 O::End { reason, code } => format!("end {} {code}", reason.name()),
                 O::Exec { path: p } => format!("exec {}", path(p)),
                 O::Syscall { pc, number, .. } => format!("syscall {} {number}", name(*pc)),
