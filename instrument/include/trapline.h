@@ -346,9 +346,18 @@ void trapline_vcpu_start(TraplineVcpu *vcpu);
 /* Where it is remembered that point @index of @block has been passed. */
 uint8_t *trapline_once_flag(uint32_t block, uint32_t index);
 
-/* @count instructions with a `once` point are reached for the first time. */
-void trapline_once(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
-                   uint32_t count, bool traced);
+/*
+ * @count instructions with a `once` point are reached, perhaps for the first
+ * time. Returns whether the code from @first to @last is to be translated
+ * anew: it has been reached TRAPLINE_ONCE_HOT times.
+ */
+#define TRAPLINE_ONCE_HOT 64
+bool trapline_once(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                   uint32_t count, bool traced, uint64_t *first,
+                   uint64_t *last);
+/* An instruction whose execution a condition chose. */
+void trapline_chosen(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                     bool traced);
 
 /* A block was left by longjmp; @reexec: the guest saw nothing of it. */
 void trapline_left(TraplineVcpu *vcpu, bool reexec);

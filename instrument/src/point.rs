@@ -130,7 +130,7 @@ impl FetchPoint<'_> {
     }
 
     /// Only the first execution since the code was seen first goes to the stream (coverage). Costs a load, a compare and a branch per run of
-    /// such instructions in a block.
+    /// such instructions in a block, until it has been reached 64 times; then the code is translated anew without them.
     pub fn once(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_ONCE;
     }

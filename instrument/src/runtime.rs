@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 unsafe extern "Rust" {
@@ -684,10 +684,46 @@ pub extern "C" fn trapline_once_flag(block: u32, index: u32) -> *mut u8 {
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_once(vcpu: *mut TraplineVcpu, block: u32, insn: u32, count: u32, traced: bool) {
-    // SAFETY: the flag lives as long as the runtime.
-    unsafe { trapline_once_flag(block, insn).write(1) };
-    let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
+pub unsafe extern "C" fn trapline_once(
+    vcpu: *mut TraplineVcpu,
+    block: u32,
+    insn: u32,
+    count: u32,
+    traced: bool,
+    first: *mut u64,
+    last: *mut u64,
+) -> bool {
+    // SAFETY: the flag lives as long as the runtime; other vCPUs may be here, too.
+    let flag = unsafe { AtomicU8::from_ptr(trapline_once_flag(block, insn)) };
+    let hot = TRAPLINE_ONCE_HOT as u8;
+    let reached = flag.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < hot).then_some(n + 1));
+    match reached {
+        Ok(0) => {
+            let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
+            let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
+            // SAFETY: by contract.
+            unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::ONCE, &[word], t)) }
+        }
+        Ok(n) if n + 1 == hot => {
+            let place = runtime().with_table(|t| pc_of(t, block, insn as u16));
+            if let Some((pc, next)) = place {
+                // SAFETY: by contract.
+                unsafe { (*first, *last) = (pc, next.wrapping_sub(1)) };
+                return true;
+            }
+        }
+        _ => {}
+    }
+    false
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_chosen(vcpu: *mut TraplineVcpu, block: u32, insn: u32, traced: bool) {
+    let word = 1 | u64::from(insn) << 16 | u64::from(block) << 32;
     let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
     // SAFETY: by contract.
     unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::ONCE, &[word], t)) }
