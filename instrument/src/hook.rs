@@ -1,6 +1,6 @@
 //! What `#[analyzer]` expands to calls these: the analyzer's one instance, and who is running when a panic strikes.
 
-use crate::{Access, Analyzer, FetchPoint, Insn, MemPoint, Qemu, ffi};
+use crate::{Access, Analyzer, Call, FetchPoint, Insn, MemPoint, Qemu, Vcpu, backdoor, ffi};
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -65,6 +65,9 @@ fn analyzer<A: Analyzer>() -> &'static A {
 pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (insn, point) = unsafe { (&*insn.cast::<Insn>(), &mut *point.cast::<FetchPoint>()) };
+    if !backdoor::in_range(insn.pc()) {
+        return;
+    }
     running("fetch", Some(insn.pc()), || analyzer::<A>().fetch(insn, point));
 }
 
@@ -75,5 +78,13 @@ pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi
 pub unsafe fn mem<A: Analyzer>(access: *const ffi::TraplineAccess, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (access, point) = unsafe { (&*access.cast::<Access>(), &mut *point.cast::<MemPoint>()) };
+    if !backdoor::in_range(access.insn().pc()) {
+        return;
+    }
     running("mem", Some(access.insn().pc()), || analyzer::<A>().mem(access, point));
+}
+
+/// The backdoor.
+pub fn backdoor<A: Analyzer>(vcpu: &mut Vcpu<'_>, call: Call<'_>) -> u64 {
+    running("backdoor", Some(call.pc()), || analyzer::<A>().backdoor(vcpu, call))
 }

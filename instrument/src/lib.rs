@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+mod backdoor;
 #[doc(hidden)]
 pub mod ffi;
 mod guest_fds;
@@ -30,6 +31,7 @@ mod point;
 mod runtime;
 mod server;
 
+pub use backdoor::{Call, Vcpu};
 pub use options::{FromOption, Qemu};
 pub use point::{Access, FetchPoint, Insn, MemPoint, Mode};
 
@@ -49,10 +51,17 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
     fn mem(&self, access: &Access<'_>, point: &mut MemPoint<'_>) {
         let _ = (access, point);
     }
+
+    /// The guest called through the backdoor. Sees every call, after the built-in operations have done theirs; what it gives is the
+    /// call's result only for operations that are the analyzer's own ([`Call::is_own`]). At least 0, or a negative errno.
+    fn backdoor(&self, vcpu: &mut Vcpu<'_>, call: Call<'_>) -> u64 {
+        let _ = vcpu;
+        call.result() as u64
+    }
 }
 
 /// Everything an analyzer needs.
 pub mod prelude {
-    pub use crate::{Access, Analyzer, FetchPoint, FromOption, Insn, MemPoint, Mode, Qemu};
+    pub use crate::{Access, Analyzer, Call, FetchPoint, FromOption, Insn, MemPoint, Mode, Qemu, Vcpu};
     pub use macros::analyzer;
 }
