@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::analyzer::{self, Analyzer};
 use crate::build;
 use crate::cache::Cache;
+use crate::control::Control;
 use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
@@ -51,7 +52,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Cmd {
     /// Run a program in QEMU with an analyzer, building what is missing
-    Run(Run),
+    Run(Box<Run>),
     /// Build QEMU for targets and analyzers, and print the paths of the binaries
     Build(Build),
     /// Attach a consumer to a running QEMU
@@ -102,6 +103,8 @@ struct Run {
     /// The program, found as a shell finds it, and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
+    #[command(flatten)]
+    control: Control,
 }
 
 #[derive(Args, Debug)]
@@ -186,7 +189,7 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
     match cli.command {
         Cmd::Run(args) => {
             let matches = matches.subcommand_matches("run").cloned().unwrap_or_default();
-            let (prepared, options) = prepare_run(args, matches)?;
+            let (prepared, options) = prepare_run(*args, matches)?;
             run::launch(prepared, options)
         }
         Cmd::Build(args) => build(args),
@@ -225,6 +228,7 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args.prefix.or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));
     let prefix = lookup::prefix(&guest, chosen.as_deref())?;
 
+    let control = args.control.settings(&guest.program)?;
     let home = Home::find()?;
     let cache = Cache::open()?;
     let analyzer = if args.plain { None } else { Some(analyzer::find(&home, &args.analyzer)?) };
@@ -248,6 +252,7 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         output: args.output,
         format: args.format,
         lossy: args.lossy,
+        control,
         opts: args.opts,
         program,
         matches,

@@ -23,6 +23,7 @@ pub mod apt;
 pub mod build;
 pub mod cache;
 pub mod cli;
+pub mod control;
 pub mod deps;
 pub mod doctor;
 pub mod elf;

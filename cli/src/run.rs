@@ -42,6 +42,8 @@ pub struct Options {
     pub format: Format,
     /// Rather lose events than hold the guest.
     pub lossy: bool,
+    /// What is traced: options of `-trapline`.
+    pub control: Vec<String>,
     /// `--opt KEY=VALUE`, for the analyzer.
     pub opts: Vec<(String, String)>,
     /// The consuming half of an analyzer that does not ship.
@@ -57,7 +59,7 @@ pub fn augment(command: clap::Command) -> clap::Command {
         .value_name("NAME")
         .value_parser(session::names())
         .help("Which consuming half reads the events [default: the analyzer's own (its crate's program); count if it has none]");
-    session::augment(command.arg(consume))
+    session::augment(command.next_help_heading(None::<&str>).arg(consume))
 }
 
 /// Starts the guest and ends as it ends.
@@ -78,7 +80,8 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     let socket = folder.socket();
     let mut opts = analysis.qemu_options();
     opts.extend(options.opts);
-    let settings = session::settings(&socket, &opts);
+    let mut settings = session::settings(&socket, &opts);
+    settings.extend(options.control);
 
     let mut running = guest::spawn(prepared.command(&settings))?;
     let alive = AtomicBool::new(true);

@@ -169,6 +169,169 @@ pub enum Event {
         /// The file's path on the host.
         path: Vec<u8>,
     },
+    /// Something that the guest did through the backdoor.
+    Guest {
+        /// The pc of the call; where the vCPU goes on if another's call made it follow.
+        pc: u64,
+        /// What.
+        what: GuestEvent,
+    },
+}
+
+/// What a guest does through the backdoor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestEvent {
+    /// Tracing starts with the next instruction.
+    Start {
+        /// Whose: `backdoor::scope`.
+        scope: u64,
+        /// How deep now.
+        depth: u64,
+    },
+    /// Tracing has stopped after the instruction before.
+    Stop {
+        /// Whose: `backdoor::scope`.
+        scope: u64,
+        /// How deep now.
+        depth: u64,
+    },
+    /// A region of interest begins.
+    RoiBegin {
+        /// Its number.
+        id: u64,
+        /// Its name; may be empty.
+        name: Vec<u8>,
+    },
+    /// It ends.
+    RoiEnd {
+        /// Its number.
+        id: u64,
+        /// Its name; may be empty.
+        name: Vec<u8>,
+    },
+    /// An event.
+    Event {
+        /// Its number.
+        id: u64,
+        /// Its values.
+        args: [u64; 4],
+        /// The number's name; empty if it has none.
+        name: Vec<u8>,
+    },
+    /// An event's name gets its number.
+    Define {
+        /// The number.
+        id: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A marker.
+    Mark {
+        /// Its value.
+        value: u64,
+        /// Its name.
+        name: Vec<u8>,
+    },
+    /// A line of text.
+    Log {
+        /// Its level.
+        level: u64,
+        /// Another such event goes on with it.
+        more: bool,
+        /// The text.
+        text: Vec<u8>,
+    },
+    /// Bytes to a consumer.
+    Send {
+        /// On this channel.
+        channel: u64,
+        /// Another such event goes on with them.
+        more: bool,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The thread's name.
+    ThreadName {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// Consumers should report, or forget, what they have so far.
+    Stats {
+        /// Forget.
+        reset: bool,
+        /// What the guest calls it.
+        label: Vec<u8>,
+    },
+    /// A symbol that no file knows.
+    Symbol {
+        /// Its address.
+        addr: u64,
+        /// Its size in bytes.
+        size: u64,
+        /// Its name.
+        name: Vec<u8>,
+    },
+    /// A call that is the analyzer's own.
+    Call {
+        /// The operation.
+        op: u64,
+        /// Its arguments.
+        args: [u64; 6],
+        /// What the analyzer gave.
+        result: i64,
+    },
+}
+
+impl GuestEvent {
+    /// Its name in traces.
+    pub fn name(&self) -> &'static str {
+        match self {
+            GuestEvent::Start { .. } => "trace_start",
+            GuestEvent::Stop { .. } => "trace_stop",
+            GuestEvent::RoiBegin { .. } => "roi_begin",
+            GuestEvent::RoiEnd { .. } => "roi_end",
+            GuestEvent::Event { .. } => "event",
+            GuestEvent::Define { .. } => "define",
+            GuestEvent::Mark { .. } => "mark",
+            GuestEvent::Log { .. } => "log",
+            GuestEvent::Send { .. } => "send",
+            GuestEvent::ThreadName { .. } => "thread_name",
+            GuestEvent::Stats { reset: false, .. } => "stats_dump",
+            GuestEvent::Stats { reset: true, .. } => "stats_reset",
+            GuestEvent::Symbol { .. } => "symbol",
+            GuestEvent::Call { .. } => "call",
+        }
+    }
+
+    /// Parses what follows the pc.
+    fn parse(kind: u8, payload: Words<'_>) -> Result<GuestEvent, String> {
+        let word =
+            |i| payload.get(i).ok_or_else(|| format!("kind {kind} with a payload of only {} words", payload.len()));
+        Ok(match kind {
+            kind::TRACE_START => GuestEvent::Start { scope: word(1)?, depth: word(2)? },
+            kind::TRACE_STOP => GuestEvent::Stop { scope: word(1)?, depth: word(2)? },
+            kind::ROI_BEGIN => GuestEvent::RoiBegin { id: word(1)?, name: path(payload, 2)? },
+            kind::ROI_END => GuestEvent::RoiEnd { id: word(1)?, name: path(payload, 2)? },
+            kind::GUEST_EVENT => GuestEvent::Event {
+                id: word(1)?,
+                args: [word(2)?, word(3)?, word(4)?, word(5)?],
+                name: path(payload, 6)?,
+            },
+            kind::DEFINE => GuestEvent::Define { id: word(1)?, name: path(payload, 2)? },
+            kind::MARK => GuestEvent::Mark { value: word(1)?, name: path(payload, 2)? },
+            kind::LOG => GuestEvent::Log { level: word(1)?, more: word(2)? != 0, text: path(payload, 3)? },
+            kind::SEND => GuestEvent::Send { channel: word(1)?, more: word(2)? != 0, bytes: path(payload, 3)? },
+            kind::THREAD_NAME => GuestEvent::ThreadName { name: path(payload, 1)? },
+            kind::STATS => GuestEvent::Stats { reset: word(1)? != 0, label: path(payload, 2)? },
+            kind::SYMBOL => GuestEvent::Symbol { addr: word(1)?, size: word(2)?, name: path(payload, 3)? },
+            kind::CALL => GuestEvent::Call {
+                op: word(1)?,
+                args: [word(2)?, word(3)?, word(4)?, word(5)?, word(6)?, word(7)?],
+                result: word(8)? as i64,
+            },
+            _ => return Err(format!("kind {kind} in a place where it has no meaning")),
+        })
+    }
 }
 
 impl Event {
@@ -190,6 +353,7 @@ impl Event {
             Event::Regs { .. } => "regs",
             Event::RegSet { .. } => "regset",
             Event::User { .. } => "user",
+            Event::Guest { what, .. } => what.name(),
         }
     }
 
@@ -249,6 +413,7 @@ impl Event {
                 Event::User { block: (place >> 32) as u32, insn: (place >> 16) as u16, id, bytes }
             }
             kind::IMAGE => Event::Image { entry: word()?, bias: word()?, brk: word()?, path: path(payload, 3)? },
+            kind::TRACE_START..=kind::CALL => Event::Guest { pc: word()?, what: GuestEvent::parse(kind, payload)? },
             _ => return Err(format!("kind {kind} in a place where it has no meaning")),
         })
     }

@@ -48,7 +48,7 @@ pub use analysis::{Analysis, Format};
 pub use chunk::{Blocks, Chunk, Item, Items};
 pub use engine::{Consumer, Options, Source, Summary, default_workers, run};
 pub use error::Error;
-pub use event::{EndReason, Event};
+pub use event::{EndReason, Event, GuestEvent};
 pub use exec::{Access, Accesses, BlockAccesses, BlockExec, InsnExec, Insns, PlainAccesses, State, Status};
 pub use pipe::layout;
 pub use pipe::receiver::{Part, Polled, ProcessInfo as Process, Receiver, StreamInfo as Stream};

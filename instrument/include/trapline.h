@@ -39,7 +39,12 @@ extern const uint32_t TRAPLINE_ABI_SYMBOL;
  * @left_block, @left_insn: where unwinding found that a block was left;
  *                          @left_insn is the instruction's index plus 1.
  * @index: number of the vCPU in its process.
- * @traced: the vCPU's blocks are translated with points.
+ * @traced: how deep tracing is started: if it is not 0, the vCPU's blocks are
+ *          translated with points.
+ * @left: instructions until the window ends or begins; see trapline_window().
+ * @counted: what @left was set to, all together: @counted - @left retired.
+ * @window: the window that is open or comes.
+ * @calls, @starts: what the guest did through the backdoor, for COUNTER.
  */
 typedef struct TraplineVcpu {
     uint64_t *cursor;
@@ -53,7 +58,11 @@ typedef struct TraplineVcpu {
     uint32_t index;
     uint32_t traced;
     uint32_t lazy;
-    uint32_t reserved;
+    uint32_t window;
+    int64_t left;
+    uint64_t counted;
+    uint32_t calls;
+    uint32_t starts;
 } TraplineVcpu;
 
 /* Set in the block numbers of @context and @left_block: it has no words. */
@@ -401,6 +410,67 @@ void trapline_fork_done(TraplineVcpu *vcpu, int pid);
 char **trapline_exec(TraplineVcpu *vcpu, const char *path,
                      char *const *args, char *const *extra);
 void trapline_exec_failed(TraplineVcpu *vcpu, char **args);
+
+/* ---- the backdoor ------------------------------------------------------ */
+
+/*
+ * What the guest asks through the backdoor.
+ * @pc: of the call.
+ * @args: zero-extended from the guest's word.
+ * @data: the text or bytes that the operation takes, read from the guest; or
+ *        where to put what it gives; NULL if there is none.
+ * @length: of @data in bytes.
+ * @context: as in TraplineVcpu: the traced block that the call is in.
+ * @result: not 0 on entry if guest memory could not be accessed; the call's.
+ * @clock: QEMU's virtual clock in ns, for CLOCK.
+ * @op: bits 15:0 of the command.
+ * @actions: TRAPLINE_ACT_*, what is left to do for QEMU; @action says more.
+ * @system: the guest is a whole system.
+ */
+typedef struct TraplineCall {
+    uint64_t pc;
+    uint64_t args[6];
+    uint8_t *data;
+    uint64_t length;
+    uint64_t context;
+    int64_t result;
+    int64_t clock;
+    uint64_t action;
+    uint32_t op;
+    uint32_t actions;
+    uint32_t system;
+    uint32_t reserved;
+} TraplineCall;
+
+/* Every other vCPU calls trapline_follow() with @action. */
+#define TRAPLINE_ACT_OTHERS 1u
+/* Translated code is out of date. */
+#define TRAPLINE_ACT_FLUSH  2u
+/* QEMU ends with exit code @action. */
+#define TRAPLINE_ACT_EXIT   4u
+/* The debugger takes over. */
+#define TRAPLINE_ACT_BREAK  8u
+
+/* Whether calls are decoded; @user: those of user code in full system. */
+bool trapline_backdoor_enabled(bool user);
+
+/* Afterwards the vCPU's @traced says how it is to be translated. */
+void trapline_backdoor(TraplineVcpu *vcpu, TraplineCall *call);
+
+/* Another vCPU's call changes this one's @traced, too; it goes on at @pc. */
+void trapline_follow(TraplineVcpu *vcpu, uint64_t action, uint64_t pc);
+
+/* A vCPU begins: sets @traced and what is counted. */
+void trapline_vcpu_created(TraplineVcpu *vcpu);
+
+/* Instructions are counted: blocks take theirs off @left. */
+bool trapline_counts(void);
+
+/*
+ * Nothing is left: the window begins or ends with the instruction at @pc.
+ * Sets @left, and @traced.
+ */
+void trapline_window(TraplineVcpu *vcpu, uint64_t pc);
 
 /*
  * The lowest descriptor of ours that is not below @from, or -1: the guest must

@@ -11,7 +11,8 @@ pub static trapline_abi_version_2: u32 = TRAPLINE_ABI;
 
 const _: () = {
     assert!(TRAPLINE_ABI == 2);
-    assert!(size_of::<TraplineVcpu>() == 72);
+    assert!(size_of::<TraplineVcpu>() == 96);
+    assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
     assert!(size_of::<TraplineAccess>() == 16);
     assert!(size_of::<TraplinePoint>() == 16);

@@ -1,7 +1,8 @@
 //! What `#[analyzer]` expands to calls these: the analyzer's one instance, and who is running when a panic strikes.
 
 use crate::{
-    Access, Analyzer, End, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal, Syscall, Vcpu, ffi, runtime,
+    Access, Analyzer, Call, End, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal, Syscall, Vcpu, backdoor,
+    ffi, runtime,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -80,6 +81,9 @@ fn analyzer<A: Analyzer>() -> &'static A {
 pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (insn, point) = unsafe { (&*insn.cast::<Insn>(), &mut *point.cast::<FetchPoint>()) };
+    if !backdoor::in_range(insn.pc()) {
+        return;
+    }
     running("fetch", Some(insn.pc()), || analyzer::<A>().fetch(insn, point));
 }
 
@@ -90,6 +94,9 @@ pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi
 pub unsafe fn mem<A: Analyzer>(access: *const ffi::TraplineAccess, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (access, point) = unsafe { (&*access.cast::<Access>(), &mut *point.cast::<MemPoint>()) };
+    if !backdoor::in_range(access.insn().pc()) {
+        return;
+    }
     running("mem", Some(access.insn().pc()), || analyzer::<A>().mem(access, point));
 }
 
@@ -196,4 +203,9 @@ pub unsafe fn image<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, entry: u64, bias:
     // SAFETY: by contract.
     let image = Image { entry, bias, brk, path: unsafe { path_of(path) } };
     rarer("image", vcpu, |a: &A, v| a.image(v, &image));
+}
+
+/// The backdoor.
+pub fn backdoor<A: Analyzer>(vcpu: &mut Vcpu, call: Call<'_>) -> u64 {
+    running("backdoor", Some(call.pc()), || analyzer::<A>().backdoor(vcpu, call))
 }

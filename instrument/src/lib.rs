@@ -25,6 +25,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+mod backdoor;
 mod cursor;
 #[doc(hidden)]
 pub mod ffi;
@@ -39,6 +40,7 @@ mod server;
 mod slots;
 mod vcpu;
 
+pub use backdoor::Call;
 pub use cursor::{
     AccessCondition, Addr, Condition, Every, Fetch, FetchArg, FetchArgs, Helper, Mem, MemArg, MemArgs, Pc, Random,
     Size, Value, When, address_in, address_masked,
@@ -124,14 +126,21 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
     fn image(&self, vcpu: &mut Vcpu, image: &Image) {
         let _ = (vcpu, image);
     }
+
+    /// The guest called through the backdoor. Sees every call, after the built-in operations have done theirs; what it gives is the
+    /// call's result only for operations that are the analyzer's own ([`Call::is_own`]). At least 0, or a negative errno.
+    fn backdoor(&self, vcpu: &mut Vcpu, call: Call<'_>) -> u64 {
+        let _ = vcpu;
+        call.result() as u64
+    }
 }
 
 /// Everything an analyzer needs.
 pub mod prelude {
     pub use crate::{
-        Access, Addr, Analyzer, Condition, Counter, End, Every, FetchPoint, FromOption, Image, Insn, Mapping, MemPoint,
-        Mode, Pc, Qemu, Random, Register, RegisterSet, Signal, Size, Syscall, Value, Variable, Vcpu, address_in,
-        address_masked,
+        Access, Addr, Analyzer, Call, Condition, Counter, End, Every, FetchPoint, FromOption, Image, Insn, Mapping,
+        MemPoint, Mode, Pc, Qemu, Random, Register, RegisterSet, Signal, Size, Syscall, Value, Variable, Vcpu,
+        address_in, address_masked,
     };
     pub use macros::{analyzer, helper};
 }

@@ -22,6 +22,7 @@ pub(crate) struct Options {
     pub chunk_size: Option<u32>,
     pub chunks: Option<u32>,
     pub inherit: Option<String>,
+    pub backdoor: crate::backdoor::Options,
     pub analyzer: BTreeMap<String, String>,
 }
 
@@ -43,14 +44,15 @@ pub(crate) fn split(options: &str) -> Vec<String> {
     parts
 }
 
-pub(crate) const KEYS: &str =
-    "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, opt.KEY=VALUE";
+pub(crate) const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, backdoor=on|off, user=on|off, \
+     allow=exit+recv+select, recv=FOLDER, roi=NAME, range=LO-HI, image-range=LO-HI, \
+     skip=N, count=N, every=N, for=N, icount=on|off, opt.KEY=VALUE";
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("-trapline {key}={value}: a number is expected"))
 }
 
-fn on_off(key: &str, value: &str) -> Result<bool, String> {
+pub(crate) fn on_off(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -87,6 +89,7 @@ impl Options {
                     o.chunks = Some(n);
                 }
                 "inherit" => o.inherit = Some(value.to_string()),
+                _ if o.backdoor.set(key, value)? => {}
                 _ => match key.strip_prefix("opt.") {
                     Some(k) => {
                         o.analyzer.insert(k.to_string(), value.to_string());
@@ -97,6 +100,7 @@ impl Options {
                 },
             }
         }
+        o.backdoor.check()?;
         Ok(o)
     }
 
@@ -115,6 +119,9 @@ impl Options {
         }
         if let Some(n) = self.chunks {
             add("chunks", &n);
+        }
+        for (k, v) in self.backdoor.to_pairs() {
+            add(k, &v);
         }
         for (k, v) in &self.analyzer {
             add(&format!("opt.{k}"), v);

@@ -5,7 +5,7 @@
 
 use crate::ffi::*;
 use crate::vcpu::Register;
-use crate::{Qemu, Vcpu, hook, maps::Maps, options::Options, server, slots};
+use crate::{Qemu, Vcpu, backdoor, hook, maps::Maps, options::Options, server, slots};
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
@@ -24,8 +24,8 @@ unsafe extern "Rust" {
     fn trapline_analyzer_new(qemu: &Qemu);
 }
 
-struct Runtime {
-    options: Options,
+pub(crate) struct Runtime {
+    pub(crate) options: Options,
     host_word: u8,
     big_endian: bool,
     shape: Shape,
@@ -118,14 +118,14 @@ thread_local! {
     static FORK: RefCell<Option<ForkLock>> = const { RefCell::new(None) };
 }
 
-fn runtime() -> &'static Runtime {
+pub(crate) fn runtime() -> &'static Runtime {
     match RUNTIME.get() {
         Some(r) => r,
         None => fatal("internal error: QEMU calls the runtime before it was set up"),
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -135,7 +135,7 @@ impl Runtime {
     }
 }
 
-fn name() -> &'static str {
+pub(crate) fn name() -> &'static str {
     // SAFETY: `#[analyzer]` defines it in the crate that is linked with this one.
     unsafe { TRAPLINE_ANALYZER_NAME.strip_prefix("trapline-analyzer-").unwrap_or(TRAPLINE_ANALYZER_NAME) }
 }
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
         chunk_count: options.chunks.unwrap_or(DEFAULT_SHAPE.chunk_count),
     };
     let (socket, wait) = (options.socket.clone(), options.wait);
-    host.start_traced = options.start;
+    host.start_traced = backdoor::init(&options.backdoor, options.start);
     let _ = IDENTITY.set(head_of(program).and_then(|h| elf_identity(&h)));
     let inherit = options.inherit.clone();
     let made = RUNTIME.set(Runtime {
@@ -278,7 +278,7 @@ unsafe fn begin(vcpu: *mut TraplineVcpu) {
 
 /// # Safety
 /// As [`stream`].
-unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &mut Cursor<'_>, &TableWriter)) {
+pub(crate) unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &mut Cursor<'_>, &TableWriter)) {
     // SAFETY: by contract.
     unsafe {
         let s = stream(vcpu);
@@ -291,7 +291,7 @@ unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &mut Cursor<
 
 /// # Safety
 /// As [`stream`].
-unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
+pub(crate) unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
     // SAFETY: by contract.
     unsafe {
         let announce = announced(vcpu);
@@ -325,7 +325,7 @@ pub(crate) fn with_text(payload: &[u64], text: &[u8]) -> Vec<u64> {
     words
 }
 
-fn context(word: u64) -> Context {
+pub(crate) fn context(word: u64) -> Context {
     Context { block: (word >> 32) as u32, insn: (word >> 16) as u16, done: (word >> 8) as u8 }
 }
 
@@ -587,7 +587,7 @@ struct Pending {
 }
 
 /// Takes back what has been counted of a block for instructions that did not retire.
-fn uncount(v: &TraplineVcpu, block: u32, insn: u16) {
+pub(crate) fn uncount(v: &TraplineVcpu, block: u32, insn: u16) {
     if let Some(counts) = read(&runtime().blocks).counts.get(&block) {
         for c in counts.iter().filter(|c| c.insn == insn.into() || (c.insn > insn.into() && c.merged != 0)) {
             slots::add(v, c.slot, c.n.wrapping_neg());
@@ -872,6 +872,7 @@ pub unsafe extern "C" fn trapline_image(vcpu: *mut TraplineVcpu, entry: u64, bia
     // SAFETY: by contract.
     let payload = with_text(&[entry, bias, brk], unsafe { text(path) });
     locked(&runtime().maps).image(&payload);
+    backdoor::image(bias);
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::IMAGE, &payload) }
 }
@@ -1062,7 +1063,11 @@ pub unsafe extern "C" fn trapline_exec(
     let Some((program, arguments)) = resolve_exec(path, &list(args)) else {
         return std::ptr::null_mut();
     };
-    let mut options = rt.options.to_text();
+    // Tracing goes on as it is: a guest may start it for a program that it is about to become.
+    let mut options = rt.options.clone();
+    // SAFETY: by contract.
+    options.start = unsafe { (*vcpu).traced != 0 };
+    let mut options = options.to_text();
     options.push_str(&format!(",inherit={}", server::exec_prepare()));
     let mut words: Vec<Vec<u8>> = vec![b"qemu".to_vec()];
     words.extend(list(extra).iter().map(|e| e.to_vec()));

@@ -100,6 +100,11 @@ impl Vcpu {
         self.0.index
     }
 
+    /// How deep tracing is started on it; 0: it is not traced.
+    pub fn depth(&self) -> u32 {
+        self.0.traced
+    }
+
     /// Where the guest is: the instruction that a helper was called for.
     pub fn pc(&self) -> u64 {
         self.0.pc

@@ -28,6 +28,9 @@ const POINTS: [(&str, &str); 14] = [
     ("image", "vcpu: *mut TraplineVcpu, entry: u64, bias: u64, brk: u64, path: *const c_char"),
 ];
 
+/// A method that is no point in translated code: QEMU calls it through the runtime.
+const BACKDOOR: &str = "backdoor";
+
 /// Put it on the one `impl Analyzer for T` of an analyzer. Only the methods written there become points.
 #[proc_macro_attribute]
 pub fn analyzer(args: TokenStream, item: TokenStream) -> TokenStream {
@@ -66,8 +69,8 @@ fn expand(item: &ItemImpl) -> Result<Tokens, Error> {
         ));
     }
     for m in &methods {
-        if m.ident != "new" && !POINTS.iter().any(|(p, _)| m.ident == p) {
-            let known: Vec<_> = POINTS.iter().map(|(p, _)| format!("`{p}`")).collect();
+        if m.ident != "new" && m.ident != BACKDOOR && !POINTS.iter().any(|(p, _)| m.ident == p) {
+            let known: Vec<_> = POINTS.iter().map(|(p, _)| *p).chain([BACKDOOR]).map(|p| format!("`{p}`")).collect();
             return Err(Error::new(
                 m.ident.span(),
                 format!("no point `{}`; an analyzer can have `new`, {}", m.ident, known.join(", ")),
@@ -103,6 +106,10 @@ fn expand(item: &ItemImpl) -> Result<Tokens, Error> {
             #[unsafe(no_mangle)]
             fn trapline_analyzer_new(qemu: &::instrument::Qemu) {
                 ::instrument::hook::new::<#ty>(qemu);
+            }
+            #[unsafe(no_mangle)]
+            fn trapline_analyzer_backdoor(vcpu: &mut ::instrument::Vcpu, call: ::instrument::Call<'_>) -> u64 {
+                ::instrument::hook::backdoor::<#ty>(vcpu, call)
             }
             #[unsafe(no_mangle)]
             static TRAPLINE_ANALYZER_NAME: &str = env!("CARGO_PKG_NAME");

@@ -86,8 +86,38 @@ pub mod kind {
     pub const REGSET: u8 = 16;
     /// An event of the analyzer's own: `insn << 16 | block << 32` of the instruction that it belongs to or 0, its id, then bytes (length word, bytes).
     pub const USER: u8 = 17;
+
+    // What the guest does through the backdoor. The first word is the pc of the call, or where the vCPU goes on if it is another's; texts
+    // and bytes are a length word, then the bytes padded with 0. 18..=31 are free.
+
+    /// Tracing starts: scope, depth now. The instruction after it is the first.
+    pub const TRACE_START: u8 = 32;
+    /// Tracing stops: scope, depth now, 0. The instruction before it was the last.
+    pub const TRACE_STOP: u8 = 33;
+    /// A region of interest begins: id, name.
+    pub const ROI_BEGIN: u8 = 34;
+    /// It ends: id, name.
+    pub const ROI_END: u8 = 35;
+    /// A named event: id, four values, the id's name.
+    pub const GUEST_EVENT: u8 = 36;
+    /// An event's name gets its number: id, name.
+    pub const DEFINE: u8 = 37;
+    /// A marker: value, name.
+    pub const MARK: u8 = 38;
+    /// A line of text: level, 1 if more of it follows, text.
+    pub const LOG: u8 = 39;
+    /// Bytes: channel, 1 if more of them follow, bytes.
+    pub const SEND: u8 = 40;
+    /// The thread's name: name.
+    pub const THREAD_NAME: u8 = 41;
+    /// Consumers are asked: 0 to report, 1 to forget; label.
+    pub const STATS: u8 = 42;
+    /// A symbol that no file knows: address, size in bytes, name.
+    pub const SYMBOL: u8 = 43;
+    /// A call that is the analyzer's own: operation, six arguments, result.
+    pub const CALL: u8 = 44;
     /// The highest of them.
-    pub const LAST: u8 = USER;
+    pub const LAST: u8 = CALL;
 }
 
 /// Reasons of an [`kind::END`] record.

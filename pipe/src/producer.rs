@@ -470,6 +470,25 @@ impl Writer {
         self.left = Some(Left { header, block, insn });
     }
 
+    /// The running instruction and those after it are not part of the trace: it stopped tracing, and the block is left.
+    pub fn exclude(&mut self, c: &mut Cursor<'_>, context: Context, table: &TableWriter) {
+        if self.closed {
+            return;
+        }
+        let Some(entry) = table.entry(context.block) else { return };
+        let words = Self::words_until(table, context.block, context.insn, 0);
+        // SAFETY: `cursor` is past the running block's words, which emitted code wrote into the open chunk.
+        unsafe {
+            let header = (*c.cursor).sub(entry.slot_words as usize + 1);
+            if header.read() as u32 == context.block {
+                store_release(header, u64::from(context.block) | block_word_parts(context.insn, words, 0));
+            }
+        }
+    }
+
+    /// Most bytes of text in one event: with the other words it must fit into a chunk.
+    pub const MOST_TEXT: usize = 32 << 10;
+
     /// After an exception: `pc` is where the guest goes on, `None` if the instruction is known to have completed. An instruction after
     /// which the guest goes on has retired.
     pub fn completed(&mut self, pc: Option<u64>, table: &TableWriter) {

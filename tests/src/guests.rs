@@ -185,6 +185,10 @@ pub const GUESTS: &[Row] = &[
     row("x86_faults.c", How::Static, X86, &[]),
     row("processes.c", How::Static, EVERY, &[]),
     row("stdio.c", How::Static, EVERY, &[]),
+    // What the guest does through the backdoor.
+    row("backdoor_region.c", How::Static, EVERY, &[]),
+    row("backdoor_ops.c", How::Static, EVERY, &[]),
+    row("backdoor_illegal.c", How::Static, EVERY, &[]),
     // Work for the oracle.
     row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),
@@ -245,7 +249,9 @@ fn build(row: &Row, isa: Isa) -> PathBuf {
     let sources = checkout().join("tests/guests");
     let source = sources.join(row.source);
     let mut command = Command::new(format!("{}-gcc", isa.triplet()));
-    command.args(["-O1", "-g", "-fno-stack-protector", "-Wall", "-Werror"]).arg("-I").arg(&sources);
+    let library = checkout().join("guest-lib/include");
+    command.args(["-O1", "-g", "-fno-stack-protector", "-Wall", "-Werror"]);
+    command.arg("-I").arg(&sources).arg("-I").arg(&library);
     command.args(isa.flags()).args(row.how.flags()).args(row.flags).arg(&source);
     if row.how != How::Bare {
         // After what needs it.
@@ -254,7 +260,7 @@ fn build(row: &Row, isa: Isa) -> PathBuf {
 
     let mut hash = DefaultHasher::new();
     format!("{command:?}").hash(&mut hash);
-    for file in [&source, &sources.join("guest.h")] {
+    for file in [&source, &sources.join("guest.h"), &library.join("trapline.h")] {
         fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut hash);
     }
     let folder = cache().join("test-guests").join(format!("{isa:?}").to_lowercase());

@@ -214,6 +214,27 @@ pub fn connect(socket: &Path, lossy: bool, limit: Duration) -> Result<Receiver, 
     }
 }
 
+/// What the guest said, as text.
+fn guest_line(what: &consumer::GuestEvent) -> String {
+    use consumer::GuestEvent as G;
+    let text = |t: &[u8]| String::from_utf8_lossy(t).into_owned();
+    let name = what.name();
+    match what {
+        G::Start { scope, depth } | G::Stop { scope, depth } => format!("{name} {scope} {depth}"),
+        G::RoiBegin { id, name: n } | G::RoiEnd { id, name: n } | G::Define { id, name: n } => {
+            format!("{name} {id} <{}>", text(n))
+        }
+        G::Event { id, args, name: n } => format!("{name} {id} {args:?} <{}>", text(n)),
+        G::Mark { value, name: n } => format!("{name} {value} <{}>", text(n)),
+        G::Log { level, more, text: t } => format!("{name} {level} {more} <{}>", text(t)),
+        G::Send { channel, more, bytes } => format!("{name} {channel} {more} {bytes:?}"),
+        G::ThreadName { name: n } => format!("{name} <{}>", text(n)),
+        G::Stats { label, .. } => format!("{name} <{}>", text(label)),
+        G::Symbol { size, name: n, .. } => format!("{name} {size} <{}>", text(n)),
+        G::Call { op, args, result } => format!("{name} {op:#x} {args:?} {result}"),
+    }
+}
+
 struct Collect {
     keep: Option<Vec<Range<u64>>>,
 }
@@ -237,6 +258,7 @@ impl Consumer for Collect {
                     let pc = match &event {
                         consumer::Event::Syscall { pc, .. } => *pc,
                         consumer::Event::Signal { from, .. } => *from,
+                        consumer::Event::Guest { pc, .. } => *pc,
                         _ => 0,
                     };
                     events.push(Event { stream, pc, what: What::Other(event) });
@@ -385,6 +407,7 @@ impl Trace {
                 O::Mprotect { addr, len, prot } => format!("mprotect {addr:#x} {len:#x} {prot}"),
                 O::Signal { number, from, to } => format!("signal {number} {} {}", name(*from), name(*to)),
                 O::Image { entry, path: p, .. } => format!("image {} {}", name(*entry), path(p)),
+                O::Guest { pc, what } => format!("{} {}", guest_line(what), name(*pc)),
             },
         }
     }

@@ -8,8 +8,8 @@
 //!   So `Batch` marks them, and `reduce` leaves out what was printed before.
 
 use consumer::{
-    Access, Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, InsnExec, Item, Options, Pool,
-    Source, Status, Stream, Summary, run,
+    Access, Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, GuestEvent, InsnExec, Item, Options,
+    Pool, Source, Status, Stream, Summary, run,
 };
 use decode::Target;
 use std::collections::HashMap;
@@ -329,6 +329,46 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
                 ("brk", Address(*brk)),
                 ("path", Text(path.clone())),
             ]
+        }
+        Event::Guest { pc, what } => {
+            let mut fields = vec![("pc", Address(*pc))];
+            fields.extend(guest_fields(what));
+            fields
+        }
+    }
+}
+
+/// What the guest said through the backdoor.
+fn guest_fields(event: &GuestEvent) -> Vec<(&'static str, Field)> {
+    use Field::{Address, Addresses, Number, Text};
+    let n = |v: u64| Number(i128::from(v));
+    let named = |mut fields: Vec<(&'static str, Field)>, name: &[u8]| {
+        if !name.is_empty() {
+            fields.push(("name", Text(name.to_vec())));
+        }
+        fields
+    };
+    match event {
+        GuestEvent::Start { scope, depth } | GuestEvent::Stop { scope, depth } => {
+            vec![("scope", n(*scope)), ("depth", n(*depth))]
+        }
+        GuestEvent::RoiBegin { id, name } | GuestEvent::RoiEnd { id, name } | GuestEvent::Define { id, name } => {
+            named(vec![("id", n(*id))], name)
+        }
+        GuestEvent::Event { id, args, name } => named(vec![("id", n(*id)), ("args", Addresses(args.to_vec()))], name),
+        GuestEvent::Mark { value, name } => named(vec![("value", n(*value))], name),
+        GuestEvent::Log { level, more, text } => {
+            vec![("level", n(*level)), ("more", n(u64::from(*more))), ("text", Text(text.clone()))]
+        }
+        GuestEvent::Send { channel, more, bytes } => {
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            vec![("channel", n(*channel)), ("more", n(u64::from(*more))), ("bytes", Text(hex.into_bytes()))]
+        }
+        GuestEvent::ThreadName { name } => named(vec![], name),
+        GuestEvent::Stats { label, .. } => vec![("label", Text(label.clone()))],
+        GuestEvent::Symbol { addr, size, name } => named(vec![("addr", Address(*addr)), ("size", n(*size))], name),
+        GuestEvent::Call { op, args, result } => {
+            vec![("op", Address(*op)), ("args", Addresses(args.to_vec())), ("result", Number(i128::from(*result)))]
         }
     }
 }
