@@ -29,6 +29,7 @@ Examples:
   trapline run --analyzer count --format json -o counts.json -- ./a.out 1 2 3
   trapline run -L /usr/aarch64-linux-gnu -- ./program-for-arm64
   trapline build --target x86_64,aarch64 --analyzer trace --analyzer ./my-analyzer
+  trapline check -- ls
   trapline new my-analyzer
   trapline doctor
   trapline completions bash > /etc/bash_completion.d/trapline
@@ -57,6 +58,8 @@ enum Cmd {
     Build(Build),
     /// Attach a consumer to a running QEMU
     Attach(session::Attach),
+    /// Run a program and verify its stream: every step of the pc, every access, sums and ends
+    Check(Check),
     /// Make a crate for an analyzer of your own: both halves, a test, a README
     New(New),
     /// List the analyzers that ship
@@ -145,6 +148,30 @@ struct New {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline check -- sha256sum /bin/bash
+  trapline check --socket /run/user/1000/events
+
+The same as run --analyzer check. Exit code: the guest's; 124 if something is wrong with the stream.")]
+struct Check {
+    /// Verify what this running QEMU serves instead
+    #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
+    socket: Option<PathBuf>,
+    /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
+    #[arg(short = 'L', value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required_unless_present = "socket",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
 struct Doctor {
     /// Judge this QEMU source instead of the one that would be fetched
     #[arg(long, value_name = "DIR")]
@@ -192,6 +219,7 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             let (prepared, options) = prepare_run(*args, matches)?;
             run::launch(prepared, options)
         }
+        Cmd::Check(args) => check(args),
         Cmd::Build(args) => build(args),
         Cmd::Attach(args) => {
             let matches = matches.subcommand_matches("attach").cloned().unwrap_or_default();
@@ -258,6 +286,23 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         matches,
     };
     Ok((prepared, options))
+}
+
+/// `run` or `attach` with the analyzer that judges.
+fn check(args: Check) -> Result<ExitCode> {
+    let mut line: Vec<OsString> = vec!["trapline".into()];
+    match args.socket {
+        Some(socket) => line.extend(["attach".into(), socket.into(), "--analyzer".into(), "check".into()]),
+        None => {
+            line.extend(["run", "--analyzer", "check"].map(OsString::from));
+            line.extend(args.prefix.into_iter().flat_map(|p| ["-L".into(), p.into_os_string()]));
+            line.push("--".into());
+            line.extend(args.command);
+        }
+    }
+    let bug = |e: clap::Error| Error::Bug(format!("the command line of check was not accepted: {e}"));
+    let matches = command().try_get_matches_from(line).map_err(bug)?;
+    dispatch(Cli::from_arg_matches(&matches).map_err(bug)?, &matches)
 }
 
 fn build(args: Build) -> Result<ExitCode> {

@@ -98,7 +98,7 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     match outcome {
         Ok(session::Outcome::Done) => {
             session::report(&mut *analysis, &mut *out)?;
-            Ok(end.leave())
+            Ok(if analysis.verdict() { end.leave() } else { ExitCode::from(session::VERDICT) })
         }
         Ok(session::Outcome::NotServed) => Err(Error::NotServed { status: format!("{end}") }),
         Ok(session::Outcome::Failed(what)) => Err(Error::Consumer { name: name.into(), what }),

@@ -23,12 +23,16 @@ use crate::error::At;
 use crate::run::{self, Prepared};
 use crate::{Error, Result, exec, guest};
 
+/// The exit code if an analysis that judges finds fault.
+pub const VERDICT: u8 = 124;
+
 /// Which consuming half reads the streams of an analyzer that has none here.
 pub const DEFAULT_CONSUMER: &str = "count";
 
 /// Calls `$with!(name, type of its settings)` for each analyzer that ships with a consuming half.
 macro_rules! shipped {
     ($with:ident) => {
+        $with!("check", analyzer_check::consume::Args);
         $with!("count", analyzer_count::consume::Args);
         $with!("empty", analyzer_empty::consume::Args);
         $with!("hotspots", analyzer_hotspots::consume::Args);
@@ -360,7 +364,7 @@ pub fn attach(args: Attach, matches: &ArgMatches) -> Result<ExitCode> {
     // The guest need not wait while we write.
     drop(source);
     report(&mut *analysis, &mut *out)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if analysis.verdict() { ExitCode::SUCCESS } else { ExitCode::from(VERDICT) })
 }
 
 #[cfg(test)]
