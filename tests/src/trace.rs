@@ -198,7 +198,7 @@ impl Run {
                 finished.err()
             )
         });
-        Trace { events: state.events, counts: state.counts, finished, symbols: self.symbols, summary }
+        Trace { events: state.events, counts: state.counts, lost: state.lost, finished, symbols: self.symbols, summary }
     }
 }
 
@@ -327,6 +327,7 @@ pub struct Trace {
     pub finished: Finished,
     /// The guest's symbols.
     pub symbols: Symbols,
+    lost: u64,
     /// What the consumer read.
     pub summary: Summary,
 }
@@ -418,6 +419,11 @@ impl Trace {
             .filter(|l| !l.is_empty())
             .collect();
         same(&self.lines(from, to), &wanted);
+    }
+
+    /// Chunks that were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// The counts at one pc.
