@@ -38,6 +38,7 @@ mod error;
 mod event;
 mod exec;
 mod pool;
+mod regions;
 mod tally;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -52,4 +53,5 @@ pub use pipe::layout;
 pub use pipe::receiver::{Part, Polled, ProcessInfo as Process, Receiver, StreamInfo as Stream};
 pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals};
 pub use pool::Pool;
+pub use regions::{RegionChange, Regions};
 pub use tally::{Sums, Tally};

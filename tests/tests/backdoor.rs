@@ -312,12 +312,8 @@ fn repeat_loops_count_once_in_windows() {
     for (skip, count) in [(0, all.len()), (3, 4), (10, 9), (all.len() - 2, 2)] {
         let settings = [format!("skip={skip}"), format!("count={count}")];
         let t = g.run().setting(&settings[0]).setting(&settings[1]).trace().code(0);
-        let pcs: Vec<u64> = t
-            .events
-            .iter()
-            .filter(|e| matches!(e.what, trapline_tests::What::Fetch(_)))
-            .map(|e| e.pc)
-            .collect();
+        let pcs: Vec<u64> =
+            t.events.iter().filter(|e| matches!(e.what, trapline_tests::What::Fetch(_))).map(|e| e.pc).collect();
         assert_eq!(pcs, all[skip..skip + count], "skip {skip}, count {count}");
     }
 }
@@ -362,7 +358,9 @@ fn one_thread_starts_them_all() {
     let g = guest("backdoor_threads", Isa::X86_64);
     let t = off(&g).arg("all").counts().trace().code(0);
     // Each of four threads is told, and those that come later begin traced.
-    let starts = |t: &Trace| t.events.iter().filter(|e| is_start(e)).map(|e| e.stream).collect::<std::collections::BTreeSet<_>>().len();
+    let starts = |t: &Trace| {
+        t.events.iter().filter(|e| is_start(e)).map(|e| e.stream).collect::<std::collections::BTreeSet<_>>().len()
+    };
     assert_eq!(starts(&t), 5, "the main thread and four that ran");
     assert!(t.at("late").insns >= 1, "a thread that began afterwards is traced");
     let t = off(&g).arg("one").counts().trace().code(0);
@@ -422,7 +420,10 @@ fn trapctl_traces_one_command_and_nothing_else() {
     let folder = trapline_tests::scratch();
     let built = within(
         LIMIT,
-        Command::new("make").arg("-C").arg(checkout().join("guest-lib")).arg(format!("OUT={}", folder.path().display())),
+        Command::new("make")
+            .arg("-C")
+            .arg(checkout().join("guest-lib"))
+            .arg(format!("OUT={}", folder.path().display())),
     );
     built.code(0);
     let trapctl = folder.path().join("trapctl");
@@ -432,13 +433,61 @@ fn trapctl_traces_one_command_and_nothing_else() {
     assert_eq!(f.out(), "ran\n");
     assert_eq!(within(LIMIT, Command::new(&trapctl).arg("present")).code(3).out(), "absent\n");
     let g = guest("x86_count", Isa::X86_64);
-    let script = format!("echo before; {0} run -- {1}; {0} mark after 7; echo after", trapctl.display(), g.path.display());
+    let script =
+        format!("echo before; {0} run -- {1}; {0} mark after 7; echo after", trapctl.display(), g.path.display());
     let mut command = Command::new(trapline());
-    command.args(["run", "--start-off", "-a", "count", "--format", "json", "-o", "-", "--", "/bin/sh", "-c"]).arg(script);
+    command
+        .args(["run", "--start-off", "-a", "count", "--format", "json", "-o", "-", "--", "/bin/sh", "-c"])
+        .arg(script);
     let f = within(LIMIT, &mut command).code(0);
     let last = f.out().lines().last().unwrap().to_string();
     let v: serde_json::Value = serde_json::from_str(&last).unwrap_or_else(|e| panic!("{e}: {}", f.out()));
     // x86_count has 200004 instructions; trapctl's own after START are few.
     let n = v["insns"].as_u64().unwrap();
     assert!((200_004..200_004 + 3000).contains(&n), "{n}");
+}
+
+#[test]
+fn results_are_broken_down_by_region_of_interest() {
+    let g = guest("backdoor_roi", Isa::X86_64);
+    let run = |analyzer: &str| {
+        let mut command = Command::new(trapline());
+        command.args([
+            "run",
+            "-a",
+            analyzer,
+            "--consume",
+            analyzer,
+            "--by",
+            "roi",
+            "--format",
+            "json",
+            "-o",
+            "-",
+            "--",
+        ]);
+        let f = within(LIMIT, command.arg(&g.path)).code(0);
+        serde_json::from_str::<serde_json::Value>(f.out().lines().last().unwrap()).unwrap()
+    };
+    let counts = run("count");
+    let t = g.run().counts().trace().code(0);
+    let of = |name: &str| {
+        let rows = counts["per_region"].as_array().unwrap();
+        rows.iter().find(|r| r["region"] == name).unwrap_or_else(|| panic!("{name}: {counts}"))["insns"]
+            .as_u64()
+            .unwrap()
+    };
+    // inner_work(100) in the region, inner_work(3) outside.
+    let (inner, outer) =
+        (t.between("inner_work", "inner_work.end").insns, t.between("outer_work", "outer_work.end").insns);
+    assert!(of("inner") > inner * 9 / 10 && of("inner") < inner + 20 * 30, "{counts}, {inner}");
+    assert!(of("#2") >= outer && of("#2") < outer + 10 * 30, "{counts}, {outer}");
+    assert_eq!(of("") + of("inner") + of("#2"), counts["insns"].as_u64().unwrap());
+    let hot = run("hotspots");
+    let rows = hot["functions"].as_array().unwrap();
+    let inner_rows: Vec<_> = rows.iter().filter(|r| r["region"] == "inner").collect();
+    assert_eq!(inner_rows[0]["function"], "inner_work", "{hot}");
+    assert!(rows.iter().any(|r| r["region"] == "#2" && r["function"] == "outer_work"), "{hot}");
+    let f = within(LIMIT, Command::new(trapline()).args(["run", "-a", "trace", "--by", "roi", "--"]).arg(&g.path));
+    assert!(f.err().contains("--by roi is for"), "{}", f.err());
 }
