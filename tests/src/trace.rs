@@ -271,6 +271,7 @@ impl Consumer for Collect {
                 let kept = self.keep.as_ref().is_none_or(|k| k.iter().any(|r| r.contains(&pc)));
                 let mut now = Counts::default();
                 let what = match insn.status {
+                    _ if !insn.is_traced() => None,
                     Status::Retired => {
                         now.insns += 1;
                         Some(What::Fetch(insn.bytes().into()))

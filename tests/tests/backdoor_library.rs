@@ -198,3 +198,91 @@ fn command_and_stub_library_build_for_every_isa() {
         }
     }
 }
+
+#[test]
+fn module_builds_against_debians_headers() {
+    let headers: Vec<PathBuf> = fs::read_dir("/usr/src")
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok())
+        .map(|e| e.path())
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("linux-headers-")))
+        .filter(|p| p.join("Makefile").exists() && p.join("scripts/mod").exists() && p.join(".config").exists())
+        .collect();
+    let Some(headers) = headers.last() else {
+        println!("no kernel headers on this machine (Debian: linux-headers-amd64): not built");
+        return;
+    };
+    // kbuild builds in place: in a copy.
+    let folder = scratch();
+    let copy = folder.path().join("guest-lib");
+    within(LIMIT, Command::new("cp").arg("-r").arg(checkout().join("guest-lib")).arg(&copy)).code(0);
+    let kdir = format!("KDIR={}", headers.display());
+    let f = within(LIMIT, Command::new("make").arg("-C").arg(copy.join("module")).arg(kdir)).code(0);
+    assert!(!f.err().contains("warning"), "{}", f.err());
+    let module = fs::read(copy.join("module/trapline_switch.ko")).unwrap();
+    let entry = ISAS.iter().find(|i| i.ident == "X86_64").unwrap();
+    if cfg!(target_arch = "x86_64") {
+        let wanted = bytes(Unit::Bytes, entry.call, false);
+        assert!(module.windows(7).any(|w| w == wanted), "the call is in it");
+    }
+}
+
+#[test]
+fn examples_run_alone_and_say_so() {
+    let folder = scratch();
+    let examples = checkout().join("guest-lib/examples");
+    let include = checkout().join("guest-lib/include");
+    for (compiler, file, flags) in [
+        ("gcc", "hello.c", &["-std=c99", "-Wall", "-Wextra", "-Werror"][..]),
+        ("g++", "hello.cpp", &["-std=c++11", "-Wall", "-Wextra", "-Werror"]),
+        ("gcc", "hello.S", &["-nostdlib", "-static"]),
+    ] {
+        if !has(compiler) || (file == "hello.S" && !cfg!(target_arch = "x86_64")) {
+            continue;
+        }
+        let out = folder.path().join(file.replace('.', "_"));
+        let mut command = Command::new(compiler);
+        command.args(flags).arg("-I").arg(&include).arg(examples.join(file)).arg("-o").arg(&out);
+        within(LIMIT, &mut command).code(0);
+        let f = within(LIMIT, &mut Command::new(&out)).code(0);
+        let expected = match file {
+            "hello.c" => "nobody answers\n",
+            "hello.cpp" => "500500\n",
+            _ => "",
+        };
+        assert_eq!(f.out(), expected, "{file}");
+    }
+    if has("python3") {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(checkout().join("guest-lib")).arg(format!("OUT={}", folder.path().display()));
+        within(LIMIT, &mut make).code(0);
+        let mut python = Command::new("python3");
+        python.arg(examples.join("trapline.py")).env("TRAPLINE_STUB", folder.path().join("libtrapline.so"));
+        assert_eq!(within(LIMIT, &mut python).code(0).out(), "nobody answers\n4950\n");
+    }
+}
+
+#[test]
+fn python_under_trapline_traces_what_is_in_the_block() {
+    if !has("/usr/bin/python3") {
+        println!("no python3: not run");
+        return;
+    }
+    let folder = scratch();
+    let mut make = Command::new("make");
+    make.arg("-C").arg(checkout().join("guest-lib")).arg(format!("OUT={}", folder.path().display()));
+    within(LIMIT, &mut make).code(0);
+    let log = folder.path().join("trace");
+    let mut run = Command::new(trapline_tests::trapline());
+    run.args(["run", "--start-off", "-a", "trace", "-o"]).arg(&log).arg("--").arg("/usr/bin/python3");
+    run.arg(checkout().join("guest-lib/examples/trapline.py"));
+    let f = within(LIMIT, run.env("TRAPLINE_STUB", folder.path().join("libtrapline.so"))).code(0);
+    assert_eq!(f.out(), "Trapline answers\n4950\n");
+    let text = fs::read_to_string(&log).unwrap();
+    let place = |what: &str| text.lines().position(|l| l.contains(what)).unwrap_or_else(|| panic!("no {what}"));
+    let places = [r#"roi_begin"#, "trace_start", "trace_stop", "roi_end", r#"value=4950 name="total""#].map(place);
+    assert!(places.is_sorted(), "{places:?}");
+    let fetched = text.lines().filter(|l| l.contains(" fetch ")).count();
+    assert!((1000..1_000_000).contains(&fetched), "{fetched}");
+}
