@@ -61,7 +61,12 @@ pub fn augment(mut command: Command) -> Command {
         };
     }
     shipped!(add);
-    command.next_help_heading(None::<&str>)
+    let by = clap::Arg::new("by")
+        .long("by")
+        .value_name("WHAT")
+        .value_parser(["roi"])
+        .help("Break the results down by the program's regions of interest");
+    command.next_help_heading(None::<&str>).arg(by)
 }
 
 /// The consuming half called `name`, with its arguments.
@@ -71,7 +76,14 @@ pub fn analysis(name: &str, matches: &ArgMatches, format: Format) -> Result<Box<
             if name == $name {
                 let args = <$args>::from_arg_matches(matches)
                     .map_err(|e| Error::Bug(format!("the options of {name} were accepted and then were not: {e}")))?;
-                return Ok(args.analysis(format));
+                let mut analysis = args.analysis(format);
+                if matches.get_one::<String>("by").is_some() && !analysis.by_region() {
+                    return Err(Error::Usage {
+                        what: format!("{name} cannot break its results down"),
+                        hint: "--by roi is for count and hotspots".into(),
+                    });
+                }
+                return Ok(analysis);
             }
         };
     }

@@ -41,6 +41,11 @@ pub trait Analysis: Send {
     /// The analyzer's name.
     fn name(&self) -> &'static str;
 
+    /// Asks for results by region of interest, too. `false`: it cannot.
+    fn by_region(&mut self) -> bool {
+        false
+    }
+
     /// Options for the half inside QEMU.
     fn qemu_options(&self) -> Vec<(String, String)> {
         Vec::new()

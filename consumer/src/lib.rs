@@ -40,6 +40,7 @@ mod exec;
 mod pool;
 #[cfg(feature = "clap")]
 mod program;
+mod regions;
 mod tally;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -56,4 +57,5 @@ pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals}
 pub use pool::Pool;
 #[cfg(feature = "clap")]
 pub use program::program;
+pub use regions::{RegionChange, Regions};
 pub use tally::{Sums, Tally};

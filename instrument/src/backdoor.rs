@@ -306,8 +306,7 @@ pub(crate) fn in_range(pc: u64) -> bool {
 /// # Safety
 /// `call` is QEMU's, and its bytes live for `'a`.
 unsafe fn bytes<'a>(call: &TraplineCall) -> &'a [u8] {
-    let read = Operation::of(call.op as u16).is_some_and(|o| !matches!(o.buffer, Buffer::Out(..)));
-    if call.data.is_null() || !read {
+    if call.data.is_null() || Operation::of(call.op as u16).is_none_or(|o| matches!(o.buffer, Buffer::Out(..))) {
         return &[];
     }
     // SAFETY: QEMU passes `length` bytes.
@@ -467,15 +466,17 @@ impl Serving<'_> {
 
     /// An event that begins with the pc. The calling block, if it is traced, ends with the call: what comes now comes after it.
     fn tell(&mut self, kind: u8, words: &[u64], text: Option<&[u8]>) {
-        let mut payload = Vec::with_capacity(words.len() + 2 + text.map_or(0, |t| t.len() / 8 + 1));
-        payload.push(self.call.pc);
-        payload.extend_from_slice(words);
-        let payload = match text {
-            Some(text) => with_text(&payload, text),
-            None => payload,
-        };
-        // SAFETY: see `trapline_backdoor`.
-        unsafe { event(self.vcpu, kind, &payload) }
+        // No allocation for START and STOP.
+        let mut payload = [0; 8];
+        payload[0] = self.call.pc;
+        payload[1..=words.len()].copy_from_slice(words);
+        let payload = &payload[..=words.len()];
+        match text {
+            // SAFETY: see `trapline_backdoor`.
+            Some(text) => unsafe { event(self.vcpu, kind, &with_text(payload, text)) },
+            // SAFETY: as above.
+            None => unsafe { event(self.vcpu, kind, payload) },
+        }
     }
 
     /// A text or bytes of any length, in parts that fit into a chunk.
@@ -674,13 +675,19 @@ impl Serving<'_> {
         }
         if new == 0 && self.call.context != 0 {
             // The instruction that stops is not traced.
-            let context = context(self.call.context);
+            let (context, pc) = (context(self.call.context), self.call.pc);
             let block = context.block & !TRAPLINE_BLOCK_UNTRACED;
             uncount(self.vcpu, block, context.insn);
-            if block == context.block {
-                // SAFETY: see `trapline_backdoor`; the calling block runs.
-                unsafe { with(self.vcpu, |w, c, t| w.exclude(c, context, t)) };
-            }
+            // SAFETY: see `trapline_backdoor`; the calling block runs.
+            unsafe {
+                with(self.vcpu, |w, c, t| {
+                    if block == context.block {
+                        w.exclude(c, context, t);
+                    }
+                    w.event(c, kind::TRACE_STOP, &[pc, scope, u64::from(new)], t);
+                })
+            };
+            return;
         }
         self.tell(kind::TRACE_STOP, &[scope, u64::from(new)], None);
     }

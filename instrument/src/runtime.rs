@@ -310,7 +310,9 @@ pub(crate) unsafe fn event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
 /// As [`stream`].
 unsafe fn announced(vcpu: *mut TraplineVcpu) -> bool {
     // SAFETY: by contract.
-    unsafe { stream(vcpu).announce.swap(false, Ordering::Acquire) }
+    let announce = unsafe { &stream(vcpu).announce };
+    // Hardly ever: a look is cheaper than a swap.
+    announce.load(Ordering::Relaxed) && announce.swap(false, Ordering::Acquire)
 }
 
 /// Appends a text to an event's payload: its length in bytes, then the bytes, padded with 0.

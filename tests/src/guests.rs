@@ -189,6 +189,11 @@ pub const GUESTS: &[Row] = &[
     row("backdoor_region.c", How::Static, EVERY, &[]),
     row("backdoor_ops.c", How::Static, EVERY, &[]),
     row("backdoor_illegal.c", How::Static, EVERY, &[]),
+    row("backdoor_roi.c", How::Static, X86, &["-fno-toplevel-reorder"]),
+    row("backdoor_threads.c", How::Static, X86, &[]),
+    row("backdoor_million.c", How::Static, X86, &[]),
+    row("backdoor_host.c", How::Static, X86, &[]),
+    row("backdoor_fuzz.c", How::Static, EVERY, &[]),
     // Work for the oracle.
     row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),

@@ -224,7 +224,7 @@ impl Run {
                 found[..found.len().min(20)].join("\n")
             );
         }
-        Trace { events: state.events, counts: state.counts, finished, symbols: self.symbols, summary }
+        Trace { events: state.events, counts: state.counts, lost: state.lost, finished, symbols: self.symbols, summary }
     }
 }
 
@@ -300,6 +300,7 @@ impl Consumer for Collect {
                 let kept = self.keep.as_ref().is_none_or(|k| k.iter().any(|r| r.contains(&pc)));
                 let mut now = Counts::default();
                 let what = match insn.status {
+                    _ if !insn.is_traced() => None,
                     Status::Retired => {
                         now.insns += 1;
                         Some(What::Fetch(insn.bytes().into()))
@@ -361,6 +362,7 @@ pub struct Trace {
     pub finished: Finished,
     /// The guest's symbols.
     pub symbols: Symbols,
+    lost: u64,
     /// What the consumer read.
     pub summary: Summary,
 }
@@ -455,6 +457,11 @@ impl Trace {
             .filter(|l| !l.is_empty())
             .collect();
         same(&self.lines(from, to), &wanted);
+    }
+
+    /// Chunks that were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// The counts at one pc.

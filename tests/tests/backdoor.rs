@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{ALL, Guest, Isa, Trace, guest, qemu, same, within};
+use trapline_tests::{ALL, Guest, Isa, Trace, checkout, guest, qemu, same, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -255,4 +255,239 @@ fn without_the_magic_it_is_the_isas_illegal_instruction() {
         assert_eq!((t.at("no_magic_at").insns, t.at("no_magic_at").aborted), (0, 1), "{isa:?}");
         assert_eq!((t.at("good_magic_at").insns, t.at("good_magic_at").aborted), (1, 0), "{isa:?}");
     }
+}
+
+/// Retired instructions of a run, and where they were, with these settings.
+fn insns(g: &Guest, settings: &[&str]) -> u64 {
+    let mut run = g.run().counts();
+    for s in settings {
+        run = run.setting(s);
+    }
+    run.trace().code(if g.name == "loop" { 7 } else { 0 }).total().insns
+}
+
+#[test]
+fn windows_are_exact_by_retired_instructions() {
+    for isa in ALL {
+        let g = guest("loop", isa);
+        let all = insns(&g, &[]);
+        assert!(all > 3000, "{isa:?}");
+        assert_eq!(insns(&g, &["skip=1000", "count=777"]), 777, "{isa:?}");
+        assert_eq!(insns(&g, &["skip=1000"]), all - 1000, "{isa:?}");
+        assert_eq!(insns(&g, &["count=1"]), 1, "{isa:?}");
+        assert_eq!(insns(&g, &["skip=100000", "count=5"]), 0, "{isa:?}");
+        // Where a branch and its delay slot cannot be parted the window moves by one.
+        let slack = if matches!(isa, Isa::Mips | Isa::Mipsel) { 2 * all / 107 } else { 0 };
+        let (n, expected) = (insns(&g, &["every=100", "for=7"]), all / 107 * 7 + (all % 107).saturating_sub(100));
+        assert!(n.abs_diff(expected) <= slack, "{isa:?}: {n} of {all}, not {expected}");
+    }
+}
+
+#[test]
+fn a_window_begins_with_the_right_instruction() {
+    // x86_count: mov; then turns of dec, jnz.
+    let g = guest("x86_count", Isa::X86_64);
+    let t = g.run().setting("skip=4").setting("count=3").trace().code(0);
+    let lines: Vec<String> = t.story(0).into_iter().filter(|l| l.starts_with("I ")).collect();
+    let begin = "I begin".to_string();
+    assert_eq!(lines.len(), 3);
+    // The fifth is the second turn's jnz.
+    assert_eq!(lines[1], begin);
+    assert_ne!(lines[0], begin);
+    assert_ne!(lines[2], begin);
+}
+
+#[test]
+fn repeat_loops_count_once_in_windows() {
+    // Until the 7th instruction, with and without what came before being traced.
+    let g = guest("x86_helper_accesses", Isa::X86_64);
+    let all: Vec<u64> = g
+        .trace()
+        .code(0)
+        .events
+        .iter()
+        .filter(|e| matches!(e.what, trapline_tests::What::Fetch(_)))
+        .map(|e| e.pc)
+        .collect();
+    for (skip, count) in [(0, all.len()), (3, 4), (10, 9), (all.len() - 2, 2)] {
+        let settings = [format!("skip={skip}"), format!("count={count}")];
+        let t = g.run().setting(&settings[0]).setting(&settings[1]).trace().code(0);
+        let pcs: Vec<u64> =
+            t.events.iter().filter(|e| matches!(e.what, trapline_tests::What::Fetch(_))).map(|e| e.pc).collect();
+        assert_eq!(pcs, all[skip..skip + count], "skip {skip}, count {count}");
+    }
+}
+
+#[test]
+fn ranges_and_functions_are_decided_at_translation() {
+    for isa in [Isa::X86_64, Isa::Thumb, Isa::Ppc64le] {
+        let g = guest("loop", isa);
+        let range = format!("range={:#x}-{:#x}", g.sym("begin"), g.sym("done"));
+        let t = g.run().counts().setting(&range).trace().code(7);
+        assert_eq!((t.total(), t.total().loads), (t.between("begin", "done"), 1000), "{isa:?}");
+    }
+    let g = guest("processes", Isa::X86_64);
+    let run = |args: &[&str]| {
+        let mut command = Command::new(trapline());
+        command.args(["run", "-a", "count", "--format", "json", "-o", "-"]).args(args).arg("--").arg(&g.path);
+        let f = within(LIMIT, command.args(["work", "1000"])).code(7);
+        let v: serde_json::Value = serde_json::from_str(&f.out()).unwrap();
+        v["insns"].as_u64().unwrap()
+    };
+    let t = g.run().counts().arg("work").arg("1000").trace().code(7);
+    assert_eq!(run(&["--function", "work"]), t.between("work", "work.end").insns);
+    assert_eq!(run(&["--skip", "100", "--count", "50"]), 50);
+}
+
+#[test]
+fn a_region_of_interest_alone_is_traced() {
+    let g = guest("backdoor_roi", Isa::X86_64);
+    let whole = |roi: &str| g.run().setting(&format!("roi={roi}")).counts().trace().code(0);
+    let (inner, outer, none) = (whole("inner"), whole("2"), whole("nothing"));
+    assert_eq!(none.total().insns, 0);
+    let once = inner.between("inner_work", "inner_work.end").insns;
+    // 10 turns of the outer one, with two inner ones each.
+    assert!(once > 20 * 100 && inner.between("outer_work", "outer_work.end").insns == 0);
+    assert_eq!(inner.at("inner_work").insns, 20);
+    assert_eq!(outer.at("outer_work").insns, 10);
+    assert_eq!(outer.at("inner_work").insns, 0, "region 2 has no name, and is over by then");
+}
+
+#[test]
+fn one_thread_starts_them_all() {
+    let g = guest("backdoor_threads", Isa::X86_64);
+    let t = off(&g).arg("all").counts().trace().code(0);
+    // Each of four threads is told, and those that come later begin traced.
+    let starts = |t: &Trace| {
+        t.events.iter().filter(|e| is_start(e)).map(|e| e.stream).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(starts(&t), 5, "the main thread and four that ran");
+    assert!(t.at("late").insns >= 1, "a thread that began afterwards is traced");
+    let t = off(&g).arg("one").counts().trace().code(0);
+    assert_eq!(starts(&t), 1);
+    assert_eq!(t.at("late").insns, 0);
+}
+
+fn is_start(e: &trapline_tests::Event) -> bool {
+    use consumer::{Event, GuestEvent};
+    matches!(&e.what, trapline_tests::What::Other(Event::Guest { what: GuestEvent::Start { .. }, .. }))
+}
+
+#[test]
+fn a_million_starts_and_stops() {
+    let g = guest("backdoor_million", Isa::X86_64);
+    let t = off(&g).counts().trace().code(0);
+    // Between START and STOP: two instructions that load the command and the scope.
+    assert_eq!(t.total().insns, 2 * 1_000_000);
+    assert_eq!(t.lost(), 0);
+}
+
+#[test]
+fn ending_qemu_is_only_allowed_if_asked_for() {
+    let g = guest("backdoor_host", Isa::X86_64);
+    let f = |settings: &[&str], what: &str| {
+        let mut run = off(&g).arg(what);
+        for s in settings {
+            run = run.setting(s);
+        }
+        run.counts().trace()
+    };
+    assert_eq!(out(&f(&[], "exit").code(3)), ["exit -1"]);
+    f(&["allow=exit"], "exit").code(77);
+    let t = f(&["allow=exit"], "abort");
+    assert!(t.finished.err().contains("trapline: the guest aborts: so it is"), "{}", t.finished.err());
+    t.code(134);
+    let folder = trapline_tests::scratch();
+    std::fs::write(folder.path().join("5"), "from the host").unwrap();
+    let recv = format!("recv={}", folder.path().display());
+    assert_eq!(out(&f(&[&recv], "recv").code(0)), ["recv -1"]);
+    assert_eq!(out(&f(&[&recv, "allow=recv"], "recv").code(0)), ["recv 4 <from>", "recv 9 < the host>", "recv 0 <>"]);
+    assert_eq!(out(&f(&["allow=select"], "select").code(0)), ["select 0", "select -22"]);
+}
+
+#[test]
+fn random_registers_harm_nobody() {
+    for isa in [Isa::X86_64, Isa::I386, Isa::Aarch64, Isa::Mips, Isa::Riscv64] {
+        let g = guest("backdoor_fuzz", isa);
+        let t = off(&g).arg("1").arg("20000").counts().trace().code(0);
+        assert_eq!(out(&t), ["20000 calls"], "{isa:?}");
+        assert!(t.finished.err().is_empty(), "{}", t.finished.err());
+    }
+}
+
+#[test]
+fn trapctl_traces_one_command_and_nothing_else() {
+    let folder = trapline_tests::scratch();
+    let built = within(
+        LIMIT,
+        Command::new("make")
+            .arg("-C")
+            .arg(checkout().join("guest-lib"))
+            .arg(format!("OUT={}", folder.path().display())),
+    );
+    built.code(0);
+    let trapctl = folder.path().join("trapctl");
+    assert!(trapctl.metadata().unwrap().len() < 8 << 10, "a few KB");
+    // Natively it runs the command, and says that nobody is there.
+    let f = within(LIMIT, Command::new(&trapctl).args(["run", "--", "sh", "-c", "echo ran; exit 9"])).code(9);
+    assert_eq!(f.out(), "ran\n");
+    assert_eq!(within(LIMIT, Command::new(&trapctl).arg("present")).code(3).out(), "absent\n");
+    let g = guest("x86_count", Isa::X86_64);
+    let script =
+        format!("echo before; {0} run -- {1}; {0} mark after 7; echo after", trapctl.display(), g.path.display());
+    let mut command = Command::new(trapline());
+    command
+        .args(["run", "--start-off", "-a", "count", "--format", "json", "-o", "-", "--", "/bin/sh", "-c"])
+        .arg(script);
+    let f = within(LIMIT, &mut command).code(0);
+    let last = f.out().lines().last().unwrap().to_string();
+    let v: serde_json::Value = serde_json::from_str(&last).unwrap_or_else(|e| panic!("{e}: {}", f.out()));
+    // x86_count has 200004 instructions; trapctl's own after START are few.
+    let n = v["insns"].as_u64().unwrap();
+    assert!((200_004..200_004 + 3000).contains(&n), "{n}");
+}
+
+#[test]
+fn results_are_broken_down_by_region_of_interest() {
+    let g = guest("backdoor_roi", Isa::X86_64);
+    let run = |analyzer: &str| {
+        let mut command = Command::new(trapline());
+        command.args([
+            "run",
+            "-a",
+            analyzer,
+            "--consume",
+            analyzer,
+            "--by",
+            "roi",
+            "--format",
+            "json",
+            "-o",
+            "-",
+            "--",
+        ]);
+        let f = within(LIMIT, command.arg(&g.path)).code(0);
+        serde_json::from_str::<serde_json::Value>(f.out().lines().last().unwrap()).unwrap()
+    };
+    let counts = run("count");
+    let t = g.run().counts().trace().code(0);
+    let of = |name: &str| {
+        let rows = counts["per_region"].as_array().unwrap();
+        rows.iter().find(|r| r["region"] == name).unwrap_or_else(|| panic!("{name}: {counts}"))["insns"]
+            .as_u64()
+            .unwrap()
+    };
+    // inner_work(100) in the region, inner_work(3) outside.
+    let (inner, outer) =
+        (t.between("inner_work", "inner_work.end").insns, t.between("outer_work", "outer_work.end").insns);
+    assert!(of("inner") > inner * 9 / 10 && of("inner") < inner + 20 * 30, "{counts}, {inner}");
+    assert!(of("#2") >= outer && of("#2") < outer + 10 * 30, "{counts}, {outer}");
+    assert_eq!(of("") + of("inner") + of("#2"), counts["insns"].as_u64().unwrap());
+    let hot = run("hotspots");
+    let rows = hot["functions"].as_array().unwrap();
+    let inner_rows: Vec<_> = rows.iter().filter(|r| r["region"] == "inner").collect();
+    assert_eq!(inner_rows[0]["function"], "inner_work", "{hot}");
+    assert!(rows.iter().any(|r| r["region"] == "#2" && r["function"] == "outer_work"), "{hot}");
+    let f = within(LIMIT, Command::new(trapline()).args(["run", "-a", "trace", "--by", "roi", "--"]).arg(&g.path));
+    assert!(f.err().contains("--by roi is for"), "{}", f.err());
 }

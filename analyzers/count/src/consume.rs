@@ -8,8 +8,8 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source,
-    Stream, Summary, Sums, Table, Tally, run,
+    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange,
+    Regions, Source, Stream, Summary, Sums, Table, Tally, run,
 };
 use decode::{Class, Target};
 use serde::Serialize;
@@ -25,12 +25,13 @@ pub struct Args {}
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Count { format, state: State::default() })
+        Box::new(Count { format, by_region: false, state: State::default() })
     }
 }
 
 struct Count {
     format: Format,
+    by_region: bool,
     state: State,
 }
 
@@ -110,6 +111,8 @@ struct Scratch {
 /// What a part of a stream adds up to.
 struct Batch {
     totals: Totals,
+    /// If asked for: what ran up to each change of the open regions, and after the last one.
+    segments: Vec<(Sums, Option<RegionChange>)>,
     /// Where the part's first block began, or a signal interrupted before it.
     first_pc: Option<u64>,
     /// Where the branch that waits at the part's end would go on.
@@ -118,6 +121,7 @@ struct Batch {
 
 #[derive(Default)]
 struct Counter {
+    by_region: bool,
     scratch: Pool<Scratch>,
 }
 
@@ -168,6 +172,8 @@ impl Consumer for Counter {
             let target = flows.table.and_then(|t| t.1);
             let mut b = Branches::default();
             let mut items = chunk.items();
+            let mut segments = Vec::new();
+            let mut counted = Sums::default();
             let walked = loop {
                 // The first one tells where the branch before this part went.
                 if b.first_pc.is_some() {
@@ -201,7 +207,14 @@ impl Consumer for Counter {
                         b.arrive(from);
                         b.waiting = NONE;
                     }
-                    Some(Ok(Item::Event(_))) => {}
+                    Some(Ok(Item::Event(event))) => {
+                        if let Some(change) = RegionChange::of(&event).filter(|_| self.by_region) {
+                            let mut sums = Sums::default();
+                            tally.finish(table, |_, s| sums += s);
+                            counted += sums;
+                            segments.push((sums, Some(change)));
+                        }
+                    }
                 }
             };
             if let Err(e) = walked {
@@ -214,13 +227,24 @@ impl Consumer for Counter {
                 ..Totals::default()
             };
             tally.finish(table, |_, sums| totals.sums += sums);
-            Ok(Batch { totals, first_pc: b.first_pc, waiting: b.waiting })
+            if self.by_region {
+                segments.push((totals.sums, None));
+            }
+            totals.sums += counted;
+            Ok(Batch { totals, segments, first_pc: b.first_pc, waiting: b.waiting })
         })
     }
 
     fn reduce(&self, state: &mut State, stream: &Stream, batch: Batch) -> Result<(), Error> {
         let thread = state.thread(stream);
         thread.totals.add(&batch.totals);
+        let mut ran = Vec::new();
+        for (sums, change) in batch.segments {
+            ran.push((thread.regions.current().to_string(), sums));
+            if let Some(change) = change {
+                thread.regions.change(change);
+            }
+        }
         if let Some(pc) = batch.first_pc {
             if thread.waiting != NONE {
                 match thread.waiting == pc {
@@ -229,6 +253,9 @@ impl Consumer for Counter {
                 }
             }
             thread.waiting = batch.waiting;
+        }
+        for (region, sums) in ran {
+            *state.regions.entry(region).or_default() += sums;
         }
         Ok(())
     }
@@ -263,6 +290,7 @@ struct Thread {
     tid: u32,
     totals: Totals,
     waiting: u64,
+    regions: Regions,
     lost: u64,
 }
 
@@ -271,6 +299,8 @@ struct Thread {
 struct State {
     /// By number of the stream.
     threads: BTreeMap<usize, Thread>,
+    /// By name, if asked for; outside of all regions it is empty.
+    regions: BTreeMap<String, Sums>,
 }
 
 impl State {
@@ -280,6 +310,7 @@ impl State {
             tid: stream.tid,
             totals: Totals::default(),
             waiting: NONE,
+            regions: Regions::default(),
             lost: 0,
         })
     }
@@ -339,6 +370,21 @@ struct Report {
     lost_chunks: u64,
     per_process: Vec<ProcessReport>,
     per_thread: Vec<ThreadReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    per_region: Vec<RegionReport>,
+}
+
+/// Branches are not followed by region.
+#[derive(Serialize)]
+struct RegionReport {
+    region: String,
+    insns: u64,
+    aborted: u64,
+    loads: u64,
+    stores: u64,
+    load_bytes: u64,
+    store_bytes: u64,
+    blocks: u64,
 }
 
 impl State {
@@ -368,6 +414,20 @@ impl State {
                 .threads
                 .values()
                 .map(|t| ThreadReport { pid: t.process.pid, tid: t.tid, numbers: (&t.totals).into() })
+                .collect(),
+            per_region: self
+                .regions
+                .iter()
+                .map(|(region, s)| RegionReport {
+                    region: region.clone(),
+                    insns: s.insns,
+                    aborted: s.aborted,
+                    loads: s.loads,
+                    stores: s.stores,
+                    load_bytes: s.load_bytes,
+                    store_bytes: s.store_bytes,
+                    blocks: s.blocks,
+                })
                 .collect(),
         }
     }
@@ -423,7 +483,16 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
             row(format!("process {} {}", p.pid, p.program), &p.numbers);
         }
     }
-    row("total".into(), &report.numbers);
+    for r in &report.per_region {
+        let name = if r.region.is_empty() { "outside".into() } else { format!("region {}", r.region) };
+        let numbers = [r.insns, r.aborted, r.loads, r.stores, r.load_bytes, r.store_bytes, r.blocks];
+        let mut cells = vec![name];
+        cells.extend(numbers.map(grouped));
+        table.add_row(cells);
+    }
+    let mut cells = vec!["total".to_string()];
+    cells.extend(report.numbers.columns().iter().map(|c| grouped(c.1)));
+    table.add_row(cells);
     for i in 1..=report.numbers.columns().len() {
         if let Some(column) = table.column_mut(i) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -442,13 +511,18 @@ impl Analysis for Count {
     fn name(&self) -> &'static str {
         "count"
     }
+    fn by_region(&mut self) -> bool {
+        self.by_region = true;
+        true
+    }
     fn consume(
         &mut self,
         source: &mut dyn Source,
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        run(source, &Counter::default(), &mut self.state, options)
+        let counter = Counter { by_region: self.by_region, ..Counter::default() };
+        run(source, &counter, &mut self.state, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         let report = self.state.report();

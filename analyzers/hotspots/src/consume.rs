@@ -9,8 +9,8 @@ use crate::maps::{Maps, Place};
 use crate::symbols::{Function, Symbols};
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, Source, Stream, Summary, Sums,
-    Tally, run,
+    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, Regions, Source,
+    Stream, Summary, Sums, Tally, run,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -30,13 +30,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Hotspots { format, top: self.top, state: State::default() })
+        Box::new(Hotspots { format, top: self.top, by_region: false, state: State::default() })
     }
 }
 
 struct Hotspots {
     format: Format,
     top: usize,
+    by_region: bool,
     state: State,
 }
 
@@ -68,25 +69,28 @@ enum Step {
     Ran(Vec<(u64, Heat)>),
     /// A change of the mappings.
     Event(Event),
+    /// A change of the open regions of interest.
+    Region(RegionChange),
 }
 
 #[derive(Default)]
 struct Counter {
+    by_region: bool,
     scratch: Pool<Tally>,
 }
 
 #[derive(Default)]
 struct Memory {
     maps: Maps,
-    /// Not yet looked up, by address of the block.
-    blocks: HashMap<u64, Heat>,
+    /// Not yet looked up, by number of the region and address of the block.
+    blocks: HashMap<(usize, u64), Heat>,
 }
 
 impl Memory {
     /// Looks up what ran so far.
-    fn settle(&mut self, places: &mut BTreeMap<Place, Heat>) {
-        for (pc, heat) in self.blocks.drain() {
-            places.entry(self.maps.place(pc)).or_default().add(heat);
+    fn settle(&mut self, places: &mut BTreeMap<(usize, Place), Heat>) {
+        for ((region, pc), heat) in self.blocks.drain() {
+            places.entry((region, self.maps.place(pc))).or_default().add(heat);
         }
     }
 }
@@ -95,7 +99,11 @@ impl Memory {
 struct State {
     /// By number of the process.
     processes: BTreeMap<usize, (Arc<Process>, Memory)>,
-    places: BTreeMap<Place, Heat>,
+    places: BTreeMap<(usize, Place), Heat>,
+    /// Names of regions by number; 0 is outside of all.
+    regions: Vec<String>,
+    /// The open regions, by number of the stream.
+    open: HashMap<usize, Regions>,
     lost: u64,
 }
 
@@ -135,7 +143,12 @@ impl Consumer for Counter {
                         ran(tally, &mut steps);
                         steps.push(Step::Event(event));
                     }
-                    Some(Ok(Item::Event(_))) => {}
+                    Some(Ok(Item::Event(event))) => {
+                        if let Some(change) = RegionChange::of(&event).filter(|_| self.by_region) {
+                            ran(tally, &mut steps);
+                            steps.push(Step::Region(change));
+                        }
+                    }
                 }
             };
             if let Err(e) = walked {
@@ -158,11 +171,27 @@ impl Consumer for Counter {
         let Some((_, memory)) = state.processes.get_mut(&process.number) else {
             return Ok(());
         };
+        let open = state.open.entry(stream.number).or_default();
+        let regions = &mut state.regions;
+        let mut number = |name: &str| {
+            if regions.is_empty() {
+                regions.push(String::new());
+            }
+            regions.iter().position(|r| r == name).unwrap_or_else(|| {
+                regions.push(name.to_string());
+                regions.len() - 1
+            })
+        };
+        let mut region = number(open.current());
         for step in batch {
             match step {
+                Step::Region(change) => {
+                    open.change(change);
+                    region = number(open.current());
+                }
                 Step::Ran(blocks) => {
                     for (pc, heat) in blocks {
-                        memory.blocks.entry(pc).or_default().add(heat);
+                        memory.blocks.entry((region, pc)).or_default().add(heat);
                     }
                 }
                 Step::Event(Event::Mmap { addr, len, offset, path, .. }) => {
@@ -193,6 +222,8 @@ impl Consumer for Counter {
 /// A function's row.
 #[derive(Serialize)]
 struct Row {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
     function: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
@@ -217,8 +248,8 @@ struct Report {
     functions: Vec<Row>,
 }
 
-/// A file, a function's name and start.
-type FunctionKey = (Option<Arc<[u8]>>, String, u64);
+/// A region, a file, a function's name and start.
+type FunctionKey = (usize, Option<Arc<[u8]>>, String, u64);
 
 /// Blocks of one function.
 #[derive(Default)]
@@ -237,10 +268,10 @@ impl Hotspots {
         let mut files: HashMap<Arc<[u8]>, Symbols> = HashMap::new();
         let mut groups: BTreeMap<FunctionKey, Group> = BTreeMap::new();
         let mut total = Heat::default();
-        for (place, heat) in &state.places {
+        for ((region, place), heat) in &state.places {
             total.add(*heat);
             let (key, addr) = match place {
-                Place::Anonymous(_) => ((None, "[anonymous]".to_string(), 0), None),
+                Place::Anonymous(_) => ((*region, None, "[anonymous]".to_string(), 0), None),
                 Place::File(path, _) | Place::Image(path, _) => {
                     let symbols = files.entry(path.clone()).or_insert_with(|| Symbols::read(path));
                     let (addr, offset) = match place {
@@ -252,7 +283,7 @@ impl Hotspots {
                         name: format!("{}+{:#x}", file_name(path), addr.unwrap_or(offset) & !0xfff),
                         start: 0,
                     });
-                    ((Some(path.clone()), function.name, function.start), addr)
+                    ((*region, Some(path.clone()), function.name, function.start), addr)
                 }
             };
             let group = groups.entry(key).or_default();
@@ -266,16 +297,24 @@ impl Hotspots {
         let mut groups: Vec<_> = groups.into_iter().collect();
         // The sort is stable: equal ones stay ordered by their names.
         groups.sort_by_key(|(_, g)| std::cmp::Reverse((g.heat.insns, g.heat.loads, g.heat.stores)));
-        groups.truncate(self.top);
+        // So many of each region, the regions in the order of their first opening.
+        groups.sort_by_key(|((region, ..), _)| *region);
+        let mut shown: HashMap<usize, usize> = HashMap::new();
+        groups.retain(|((region, ..), _)| {
+            let n = shown.entry(*region).or_default();
+            *n += 1;
+            *n <= self.top
+        });
         let percent = |part: u64, whole: u64| {
             if whole == 0 { 0.0 } else { (part as f64 * 1e4 / whole as f64).round() / 1e2 }
         };
         let functions = groups
             .into_iter()
-            .map(|((path, function, _), group)| {
+            .map(|((region, path, function, _), group)| {
                 let symbols = path.as_ref().and_then(|p| files.get(p));
                 let line = group.hottest.zip(symbols).and_then(|((_, addr), s)| s.line(addr));
                 Row {
+                    region: self.by_region.then(|| state.regions.get(region).cloned().unwrap_or_default()),
                     function,
                     module: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
                     file: line.as_ref().map(|l| l.0.clone()),
@@ -302,7 +341,15 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
     let mut table = TextTable::new();
     table.load_preset(presets::NOTHING);
     table.set_header(["insns", "", "loads", "", "stores", "", "function", "module", "hottest line"]);
+    let mut region = None;
     for r in &report.functions {
+        if r.region.is_some() && r.region.as_ref() != region {
+            region = r.region.as_ref();
+            let name = region.map_or("", |r| if r.is_empty() { "(outside)" } else { r });
+            let mut cells = vec![String::new(); 6];
+            cells.push(format!("-- {name}"));
+            table.add_row(cells);
+        }
         let mut cells = Vec::new();
         for (n, percent) in [(r.insns, r.insns_percent), (r.loads, r.loads_percent), (r.stores, r.stores_percent)] {
             cells.push(n.to_string());
@@ -336,13 +383,18 @@ impl Analysis for Hotspots {
     fn name(&self) -> &'static str {
         "hotspots"
     }
+    fn by_region(&mut self) -> bool {
+        self.by_region = true;
+        true
+    }
     fn consume(
         &mut self,
         source: &mut dyn Source,
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        run(source, &Counter::default(), &mut self.state, options)
+        let counter = Counter { by_region: self.by_region, ..Counter::default() };
+        run(source, &counter, &mut self.state, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         let report = self.settle();
@@ -397,6 +449,7 @@ mod tests {
     #[test]
     fn the_table_reads_well() {
         let row = Row {
+            region: None,
             function: "main".into(),
             module: Some("/bin/x".into()),
             file: Some("/src/x.c".into()),
