@@ -38,6 +38,7 @@ macro_rules! shipped {
         $with!("hotspots", analyzer_hotspots::consume::Args);
         $with!("inprocess", analyzer_inprocess::consume::Args);
         $with!("trace", analyzer_trace::consume::Args);
+        $with!("watch", analyzer_watch::consume::Args);
     };
 }
 
