@@ -34,6 +34,7 @@ macro_rules! shipped {
     ($with:ident) => {
         $with!("check", analyzer_check::consume::Args);
         $with!("count", analyzer_count::consume::Args);
+        $with!("coverage", analyzer_coverage::consume::Args);
         $with!("empty", analyzer_empty::consume::Args);
         $with!("hotspots", analyzer_hotspots::consume::Args);
         $with!("inprocess", analyzer_inprocess::consume::Args);
