@@ -19,6 +19,10 @@ struct Hand {
     flags: u32,
     wide: bool,
     big: bool,
+    /// If not QEMU's own choice.
+    cpu: Option<&'static str>,
+    /// The entry's lowest bit: microMIPS.
+    bit: u64,
     /// Length of the units that `code` is made of, in bytes.
     unit: usize,
     code: &'static [u32],
@@ -38,7 +42,7 @@ fn elf(h: &Hand, path: &Path) {
     put(&mut f, 2, 2); // ET_EXEC
     put(&mut f, h.machine.into(), 2);
     put(&mut f, 1, 4);
-    put(&mut f, BASE + start as u64, word);
+    put(&mut f, BASE + start as u64 + h.bit, word);
     put(&mut f, eh as u64, word);
     put(&mut f, 0, word);
     put(&mut f, h.flags.into(), 4);
@@ -65,18 +69,60 @@ fn elf(h: &Hand, path: &Path) {
 }
 
 /// Under Trapline, with nobody attached.
-fn run(qemu: &Path, program: &Path, folder: &Path) -> Finished {
+fn run(qemu: &Path, cpu: &[&str], program: &Path, folder: &Path) -> Finished {
     let settings = format!("socket={},start=off", folder.join("s").display());
-    within(LIMIT, Command::new(qemu).arg("-trapline").arg(settings).arg(program))
+    within(LIMIT, Command::new(qemu).args(cpu).arg("-trapline").arg(settings).arg(program))
 }
 
 const HANDS: &[Hand] = &[
+    Hand {
+        target: "mipsel",
+        machine: 8,
+        flags: 0x9000_1400,
+        wide: false,
+        big: false,
+        cpu: Some("mips32r6-generic"),
+        bit: 0,
+        unit: 4,
+        code: &[
+            0x3c02_5443, // lui $2, 0x5443
+            0x3442_0002, // ori $2, $2, 2
+            0x2404_0028, // addiu $4, $0, 40
+            0x2405_0002, // addiu $5, $0, 2
+            0x0417_5154, // call: SIGRIE of release 6
+            0x0040_2025, // or $4, $2, $0
+            0x2402_1096, // addiu $2, $0, 4246: exit_group
+            0x0000_000c, // syscall
+        ],
+    },
+    Hand {
+        target: "mips",
+        machine: 8,
+        flags: 0x7200_1000,
+        wide: false,
+        big: true,
+        cpu: Some("M14Kc"),
+        bit: 1,
+        unit: 2,
+        code: &[
+            0x41a2, 0x5443, // lui $2, 0x5443
+            0x5042, 0x0002, // ori $2, $2, 2
+            0x3080, 0x0028, // addiu $4, $0, 40
+            0x30a0, 0x0002, // addiu $5, $0, 2
+            0x0014, 0x553f, // call
+            0x0c82, // move $4, $2
+            0x3040, 0x1096, // addiu $2, $0, 4246: exit_group
+            0x0000, 0x8b7c, // syscall
+        ],
+    },
     Hand {
         target: "loongarch64",
         machine: 258,
         flags: 0x43,
         wide: true,
         big: false,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x0280_0004, // addi.w a0, zero, 0
@@ -98,6 +144,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: false,
         big: true,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x1960_5443, // l.movhi r11, 0x5443
@@ -119,6 +167,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: false,
         big: true,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0xb000_5443, // imm 0x5443
@@ -137,6 +187,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: true,
         big: true,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x0315_10c0, // sethi %hi(0x54430000), %g1
@@ -154,6 +206,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: false,
         big: true,
+        cpu: None,
+        bit: 0,
         unit: 2,
         code: &[
             0x203c, 0x5443, 0x0002, // move.l #0x54430002, d0
@@ -171,6 +225,8 @@ const HANDS: &[Hand] = &[
         flags: 9,
         wide: false,
         big: false,
+        cpu: None,
+        bit: 0,
         unit: 2,
         code: &[
             0xd304, // mov.l @(16, pc), r3
@@ -191,6 +247,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: true,
         big: false,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x241f_5443, // ldah $0, 0x5443($31)
@@ -209,13 +267,16 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: false,
         big: true,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x3c00_5443, // lis r0, 0x5443
             0x6000_0002, // ori r0, r0, 2
             0x3860_0028, // li r3, 40
             0x3880_0002, // li r4, 2
-            0x0000_0000, 0x5294_02b6, // call, at a multiple of 8
+            0x0000_0000,
+            0x5294_02b6, // call, at a multiple of 8
             0x3800_00ea, // li r0, 234: exit_group
             0x4400_0002, // sc
         ],
@@ -226,6 +287,8 @@ const HANDS: &[Hand] = &[
         flags: 0,
         wide: false,
         big: false,
+        cpu: None,
+        bit: 0,
         unit: 4,
         code: &[
             0x5443_08b7, // lui a7, 0x54430
@@ -243,14 +306,15 @@ const HANDS: &[Hand] = &[
 fn a_call_comes_through_and_is_illegal_where_nobody_answers() {
     let folder = scratch();
     for h in HANDS {
-        let program: PathBuf = folder.path().join(h.target);
+        let program: PathBuf = folder.path().join(format!("{}{}", h.target, h.flags));
         elf(h, &program);
         let emulator = qemu(h.target, "trace");
-        let f = run(&emulator, &program, folder.path());
+        let cpu = h.cpu.map_or(vec![], |c| vec!["-cpu", c]);
+        let f = run(&emulator, &cpu, &program, folder.path());
         assert_eq!(f.ended, Ended::Code(42), "{}: {}", h.target, f.err());
         // Without the option the same instruction is illegal (but LoongArch's guest asks first, and waits).
         if h.target != "loongarch64" {
-            let f = within(LIMIT, Command::new(&emulator).arg(&program));
+            let f = within(LIMIT, Command::new(&emulator).args(&cpu).arg(&program));
             // QEMU's MicroBlaze has no exception for it in user mode: it goes on, and exits with what is in r3.
             let expected = if h.target == "microblaze" { Ended::Code(0) } else { Ended::Signal(libc::SIGILL) };
             assert_eq!(f.ended, expected, "{}: {}", h.target, f.err());
