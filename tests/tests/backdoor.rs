@@ -491,3 +491,18 @@ fn results_are_broken_down_by_region_of_interest() {
     let f = within(LIMIT, Command::new(trapline()).args(["run", "-a", "trace", "--by", "roi", "--"]).arg(&g.path));
     assert!(f.err().contains("--by roi is for"), "{}", f.err());
 }
+
+#[test]
+fn calls_across_pages_and_in_it_blocks() {
+    for isa in [Isa::X86_64, Isa::I386, Isa::Riscv64, Isa::Thumb] {
+        let g = guest("backdoor_edges", isa);
+        let mut expected = vec!["straddle 42", "straddle 42"];
+        if isa == Isa::Thumb {
+            let turn = ["in_it 43 40", "last_in_it 40 42", "in_16_bits 42"];
+            expected.extend(turn.iter().chain(&turn));
+        }
+        // Traced and not.
+        assert_eq!(out(&off(&g).counts().trace().code(0)), expected, "{isa:?}");
+        assert_eq!(out(&g.run().counts().trace().code(0)), expected, "{isa:?}");
+    }
+}
