@@ -32,6 +32,7 @@ pub const DEFAULT_CONSUMER: &str = "count";
 /// Calls `$with!(name, type of its settings)` for each analyzer that ships with a consuming half.
 macro_rules! shipped {
     ($with:ident) => {
+        $with!("cache", analyzer_cache::consume::Args);
         $with!("check", analyzer_check::consume::Args);
         $with!("count", analyzer_count::consume::Args);
         $with!("coverage", analyzer_coverage::consume::Args);
