@@ -33,6 +33,7 @@ pub const DEFAULT_CONSUMER: &str = "count";
 macro_rules! shipped {
     ($with:ident) => {
         $with!("cache", analyzer_cache::consume::Args);
+        $with!("calls", analyzer_calls::consume::Args);
         $with!("check", analyzer_check::consume::Args);
         $with!("count", analyzer_count::consume::Args);
         $with!("coverage", analyzer_coverage::consume::Args);
