@@ -178,6 +178,8 @@ struct Package {
     /// It has the feature `qemu`, by which a crate that holds both halves of an analyzer keeps them apart: with it
     /// alone (no default features) it is the half inside QEMU.
     has_feature: bool,
+    /// Name of its program.
+    program: Option<String>,
 }
 
 fn cargo() -> Command {
@@ -225,7 +227,32 @@ fn package(analyzer: &Analyzer) -> Result<Package> {
         name: package["name"].as_str().unwrap_or_default().to_string(),
         workspace: PathBuf::from(json["workspace_root"].as_str().unwrap_or_default()),
         has_feature: package["features"].get("qemu").is_some(),
+        program: package["targets"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|t| t["kind"][0] == "bin")
+            .and_then(|t| t["name"].as_str())
+            .map(str::to_string),
     })
+}
+
+/// The crate's program, its consuming half, built if need be; `None` if it has none.
+pub fn program(cache: &Cache, analyzer: &Analyzer) -> Result<Option<PathBuf>> {
+    let package = package(analyzer)?;
+    let Some(name) = package.program else { return Ok(None) };
+    let _lock = cache.lock()?;
+    let target_dir = cache.path("cargo").join(cache::short(&cache::hash([package.workspace.as_os_str().as_bytes()])));
+    let mut command = cargo();
+    command.current_dir(&analyzer.dir);
+    command.args(["build", "--release", "--quiet", "--package", &package.name, "--bin", &name, "--target-dir"]);
+    command.arg(&target_dir);
+    let output = command.output().map_err(|e| exec::spawn_error(&command, e))?;
+    let _ = std::io::stderr().write_all(&output.stderr);
+    if !output.status.success() {
+        return Err(Error::AnalyzerBuild { name: analyzer.name.clone(), folder: analyzer.dir.clone() });
+    }
+    Ok(Some(target_dir.join("release").join(name)))
 }
 
 fn compile(cache: &Cache, analyzer: &Analyzer, package: &Package) -> Result<PathBuf> {

@@ -147,6 +147,8 @@ fn compile(
     );
     let mut step = Step::new(&what);
     let mut ninja = exec::command(venv.ninja());
+    // A changed meson.build has meson run again, which looks for ninja by itself.
+    ninja.env("NINJA", venv.ninja());
     ninja.env("NINJA_STATUS", "[%f/%t] ").env("PYTHONPYCACHEPREFIX", build.join("pycache"));
     ninja.arg("-C").arg(&build).args(&names);
     exec::logged(ninja, &what, &cache.log(&format!("build-{}", job.flavour.name())), &mut step, |s, line| {

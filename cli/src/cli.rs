@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
+use crate::new;
 use crate::prepare::{self, Wish};
 use crate::run::{self, Format, Options, Prepared};
 use crate::session;
@@ -28,6 +29,8 @@ Examples:
   trapline run --analyzer count --format json -o counts.json -- ./a.out 1 2 3
   trapline run -L /usr/aarch64-linux-gnu -- ./program-for-arm64
   trapline build --target x86_64,aarch64 --analyzer trace --analyzer ./my-analyzer
+  trapline check -- ls
+  trapline new my-analyzer
   trapline doctor
   trapline completions bash > /etc/bash_completion.d/trapline
 
@@ -55,6 +58,10 @@ enum Cmd {
     Build(Build),
     /// Attach a consumer to a running QEMU
     Attach(session::Attach),
+    /// Run a program and verify its stream: every step of the pc, every access, sums and ends
+    Check(Check),
+    /// Make a crate for an analyzer of your own: both halves, a test, a README
+    New(New),
     /// List the analyzers that ship
     List,
     /// Say what this machine has, what it lacks, and how to get it
@@ -125,6 +132,46 @@ struct Build {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline new stores                     in the folder ./stores
+  trapline new ../tools/my-analyzer --git https://example.org/trapline.git
+
+Then: trapline run --analyzer ./stores -- sha256sum /bin/bash")]
+struct New {
+    /// The new folder; its last part is the crate's name
+    #[arg(value_name = "NAME|PATH")]
+    path: PathBuf,
+    /// Depend on Trapline's crates in this repository instead of this checkout
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline check -- sha256sum /bin/bash
+  trapline check --socket /run/user/1000/events
+
+The same as run --analyzer check. Exit code: the guest's; 124 if something is wrong with the stream.")]
+struct Check {
+    /// Verify what this running QEMU serves instead
+    #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
+    socket: Option<PathBuf>,
+    /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
+    #[arg(short = 'L', value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required_unless_present = "socket",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
 struct Doctor {
     /// Judge this QEMU source instead of the one that would be fetched
     #[arg(long, value_name = "DIR")]
@@ -172,10 +219,15 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             let (prepared, options) = prepare_run(*args, matches)?;
             run::launch(prepared, options)
         }
+        Cmd::Check(args) => check(args),
         Cmd::Build(args) => build(args),
         Cmd::Attach(args) => {
             let matches = matches.subcommand_matches("attach").cloned().unwrap_or_default();
             session::attach(args, &matches)
+        }
+        Cmd::New(args) => {
+            let made = new::make(&Home::find()?, &args.path, args.git.as_deref())?;
+            print(made.as_bytes())
         }
         Cmd::List => list(),
         Cmd::Doctor(args) => doctor::run(args.qemu_src.as_deref()),
@@ -218,6 +270,11 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args: guest.args,
         prefix,
     };
+    // Built after the half inside QEMU, whose errors come first.
+    let program = match &analyzer {
+        Some(a) if !a.ships && matches.get_one::<String>("consume").is_none() => analyzer::program(&cache, a)?,
+        _ => None,
+    };
     let options = Options {
         analyzer,
         output: args.output,
@@ -225,9 +282,27 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         lossy: args.lossy,
         control,
         opts: args.opts,
+        program,
         matches,
     };
     Ok((prepared, options))
+}
+
+/// `run` or `attach` with the analyzer that judges.
+fn check(args: Check) -> Result<ExitCode> {
+    let mut line: Vec<OsString> = vec!["trapline".into()];
+    match args.socket {
+        Some(socket) => line.extend(["attach".into(), socket.into(), "--analyzer".into(), "check".into()]),
+        None => {
+            line.extend(["run", "--analyzer", "check"].map(OsString::from));
+            line.extend(args.prefix.into_iter().flat_map(|p| ["-L".into(), p.into_os_string()]));
+            line.push("--".into());
+            line.extend(args.command);
+        }
+    }
+    let bug = |e: clap::Error| Error::Bug(format!("the command line of check was not accepted: {e}"));
+    let matches = command().try_get_matches_from(line).map_err(bug)?;
+    dispatch(Cli::from_arg_matches(&matches).map_err(bug)?, &matches)
 }
 
 fn build(args: Build) -> Result<ExitCode> {

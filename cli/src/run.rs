@@ -46,6 +46,8 @@ pub struct Options {
     pub control: Vec<String>,
     /// `--opt KEY=VALUE`, for the analyzer.
     pub opts: Vec<(String, String)>,
+    /// The consuming half of an analyzer that does not ship.
+    pub program: Option<PathBuf>,
     /// Everything on the command line, for the arguments that [`augment`] added.
     pub matches: clap::ArgMatches,
 }
@@ -56,7 +58,7 @@ pub fn augment(command: clap::Command) -> clap::Command {
         .long("consume")
         .value_name("NAME")
         .value_parser(session::names())
-        .help("Which consuming half reads the events [default: the analyzer's own; count if it has none]");
+        .help("Which consuming half reads the events [default: the analyzer's own (its crate's program); count if it has none]");
     session::augment(command.next_help_heading(None::<&str>).arg(consume))
 }
 
@@ -68,6 +70,9 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     };
     let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
     let chosen = options.matches.get_one::<String>("consume").map(String::as_str);
+    if let (None, Some(program)) = (chosen, &options.program) {
+        return session::with_program(&prepared, program, &options);
+    }
     let name = chosen.unwrap_or(if own { analyzer.name.as_str() } else { session::DEFAULT_CONSUMER });
     let mut analysis = session::analysis(name, &options.matches, options.format)?;
     let mut out = session::output(options.output.as_deref())?;
@@ -93,7 +98,7 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     match outcome {
         Ok(session::Outcome::Done) => {
             session::report(&mut *analysis, &mut *out)?;
-            Ok(end.leave())
+            Ok(if analysis.verdict() { end.leave() } else { ExitCode::from(session::VERDICT) })
         }
         Ok(session::Outcome::NotServed) => Err(Error::NotServed { status: format!("{end}") }),
         Ok(session::Outcome::Failed(what)) => Err(Error::Consumer { name: name.into(), what }),

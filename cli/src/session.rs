@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +20,11 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use consumer::{Analysis, Format, Polled, Receiver, Source};
 
 use crate::error::At;
-use crate::{Error, Result};
+use crate::run::{self, Prepared};
+use crate::{Error, Result, exec, guest};
+
+/// The exit code if an analysis that judges finds fault.
+pub const VERDICT: u8 = 124;
 
 /// Which consuming half reads the streams of an analyzer that has none here.
 pub const DEFAULT_CONSUMER: &str = "count";
@@ -28,10 +32,14 @@ pub const DEFAULT_CONSUMER: &str = "count";
 /// Calls `$with!(name, type of its settings)` for each analyzer that ships with a consuming half.
 macro_rules! shipped {
     ($with:ident) => {
+        $with!("check", analyzer_check::consume::Args);
         $with!("count", analyzer_count::consume::Args);
+        $with!("coverage", analyzer_coverage::consume::Args);
         $with!("empty", analyzer_empty::consume::Args);
         $with!("hotspots", analyzer_hotspots::consume::Args);
+        $with!("inprocess", analyzer_inprocess::consume::Args);
         $with!("trace", analyzer_trace::consume::Args);
+        $with!("watch", analyzer_watch::consume::Args);
     };
 }
 
@@ -242,6 +250,56 @@ pub fn report(analysis: &mut dyn Analysis, out: &mut (dyn Write + Send)) -> Resu
     }
 }
 
+/// Runs the guest with a consuming half that is a program of its own: `PROGRAM SOCKET --format FORMAT [--lossy]`. What it prints is the
+/// result. The guest goes on without it if it fails.
+pub fn with_program(prepared: &Prepared, program: &Path, options: &run::Options) -> Result<ExitCode> {
+    let folder = Folder::new()?;
+    let socket = folder.socket();
+    let mut running = guest::spawn(prepared.command(&settings(&socket, &options.opts)))?;
+    let alive = AtomicBool::new(true);
+    let (end, consumed) = std::thread::scope(|scope| {
+        let consuming = scope.spawn(|| {
+            // Served as soon as QEMU is up; one that is dead now served before, or never.
+            while !socket.exists() {
+                if !alive.load(Ordering::Acquire) {
+                    return Ok(None);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut command = process::Command::new(program);
+            command.arg(&socket).arg("--format").arg(options.format.to_string());
+            command.args(options.lossy.then_some("--lossy")).stdin(process::Stdio::null());
+            command.stdout(match options.output.as_deref() {
+                None => process::Stdio::from(io::stderr()),
+                Some(path) if path == "-" => process::Stdio::inherit(),
+                Some(path) => fs::File::create(path).at("write", path)?.into(),
+            });
+            let status = command.status().map_err(|e| exec::spawn_error(&command, e));
+            // If it never came, QEMU need not wait for it any more.
+            if alive.load(Ordering::Acquire) && !status.as_ref().is_ok_and(|s| s.success()) {
+                let _ = Receiver::connect(&socket, "nobody", true);
+            }
+            status.map(Some)
+        });
+        let end = running.wait();
+        // Release; pairs with the Acquire above.
+        alive.store(false, Ordering::Release);
+        (end, consuming.join())
+    });
+    drop(folder);
+    let end = end?;
+    match consumed {
+        Ok(Ok(Some(status))) if status.success() => Ok(end.leave()),
+        Ok(Ok(Some(status))) => {
+            let name = options.analyzer.as_ref().map_or_else(String::new, |a| a.name.clone());
+            Err(Error::Consumer { name, what: format!("{} ended: {status}", program.display()) })
+        }
+        Ok(Ok(None)) => Err(Error::NotServed { status: format!("{end}") }),
+        Ok(Err(e)) => Err(e),
+        Err(_) => Err(Error::Bug("the consumer's thread panicked".into())),
+    }
+}
+
 /// What `trapline attach` takes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -320,7 +378,7 @@ pub fn attach(args: Attach, matches: &ArgMatches) -> Result<ExitCode> {
     // The guest need not wait while we write.
     drop(source);
     report(&mut *analysis, &mut *out)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if analysis.verdict() { ExitCode::SUCCESS } else { ExitCode::from(VERDICT) })
 }
 
 #[cfg(test)]

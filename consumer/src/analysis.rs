@@ -61,4 +61,9 @@ pub trait Analysis: Send {
 
     /// Writes the result, once the guest has ended.
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error>;
+
+    /// Whether what was consumed is as it should be, for analyses that judge. If not, the command ends with 124.
+    fn verdict(&self) -> bool {
+        true
+    }
 }

@@ -148,7 +148,7 @@ impl<'a> Items<'a> {
             }
             let at = self.at;
             let kind = (first >> 32) as u8;
-            if !matches!(kind, kind::ACCESS | kind::ONCE) {
+            if !matches!(kind, kind::ACCESS | kind::ONCE | kind::REGS | kind::USER) {
                 break;
             }
             let len = (first >> 40) as usize;
@@ -159,6 +159,10 @@ impl<'a> Items<'a> {
                 return Err(self.fail(at, "it has no payload"));
             };
             let (id, insn) = ((context >> 32) as u32, context >> 16 & 0xffff);
+            if id != word as u32 && kind != kind::ACCESS {
+                // Of a block that has no words of its own.
+                break;
+            }
             if id != word as u32 {
                 return Err(self.fail(at, format!("it belongs to block {id}, but follows block {}", word as u32)));
             }
@@ -180,6 +184,8 @@ impl<'a> Items<'a> {
                 if i != payload.len() {
                     return Err(self.fail(at + i.min(payload.len()), "an access is cut off"));
                 }
+            } else if let Err(what) = Event::parse(kind, payload) {
+                return Err(self.fail(at, what));
             }
             self.at += 1 + len;
         }

@@ -120,6 +120,44 @@ pub enum Event {
         /// The handler's pc.
         to: u64,
     },
+    /// Instructions of a block that has no words of its own were reached: the first time, or as a condition chose.
+    Once {
+        /// The block.
+        block: u32,
+        /// Index of the first of them.
+        insn: u16,
+        /// How many.
+        count: u16,
+    },
+    /// Registers before an instruction.
+    Regs {
+        /// The block.
+        block: u32,
+        /// Index of the instruction.
+        insn: u16,
+        /// Which set: see [`Event::RegSet`].
+        set: u64,
+        /// The registers' values, each in as many words as it needs, the low one first.
+        values: Vec<u64>,
+    },
+    /// What a set of registers holds. Comes before its first use, and again when a consumer has attached late.
+    RegSet {
+        /// Its number.
+        set: u64,
+        /// `name:bytes,name:bytes,…`
+        registers: Vec<u8>,
+    },
+    /// An event of the analyzer's own.
+    User {
+        /// The block that was running, 0 if none.
+        block: u32,
+        /// Index of the instruction in it.
+        insn: u16,
+        /// The analyzer's number for it.
+        id: u64,
+        /// What it holds.
+        bytes: Vec<u8>,
+    },
     /// The image is loaded.
     Image {
         /// Entry pc.
@@ -311,6 +349,10 @@ impl Event {
             Event::Mprotect { .. } => "mprotect",
             Event::Signal { .. } => "signal",
             Event::Image { .. } => "image",
+            Event::Once { .. } => "once",
+            Event::Regs { .. } => "regs",
+            Event::RegSet { .. } => "regset",
+            Event::User { .. } => "user",
             Event::Guest { what, .. } => what.name(),
         }
     }
@@ -355,6 +397,21 @@ impl Event {
             kind::MUNMAP => Event::Munmap { addr: word()?, len: word()? },
             kind::MPROTECT => Event::Mprotect { addr: word()?, len: word()?, prot: word()? },
             kind::SIGNAL => Event::Signal { number: word()?, from: word()?, to: word()? },
+            kind::ONCE => {
+                let place = word()?;
+                Event::Once { block: (place >> 32) as u32, insn: (place >> 16) as u16, count: place as u16 }
+            }
+            kind::REGS => {
+                let (place, set) = (word()?, word()?);
+                let values = (2..payload.len()).filter_map(|i| payload.get(i)).collect();
+                Event::Regs { block: (place >> 32) as u32, insn: (place >> 16) as u16, set, values }
+            }
+            kind::REGSET => Event::RegSet { set: word()?, registers: path(payload, 1)? },
+            kind::USER => {
+                let (place, id) = (word()?, word()?);
+                let bytes = path(payload, 2)?;
+                Event::User { block: (place >> 32) as u32, insn: (place >> 16) as u16, id, bytes }
+            }
             kind::IMAGE => Event::Image { entry: word()?, bias: word()?, brk: word()?, path: path(payload, 3)? },
             kind::TRACE_START..=kind::CALL => Event::Guest { pc: word()?, what: GuestEvent::parse(kind, payload)? },
             _ => return Err(format!("kind {kind} in a place where it has no meaning")),
@@ -362,7 +419,7 @@ impl Event {
     }
 }
 
-/// A path: a word with its length in bytes, then the bytes.
+/// A path or another text: a word with its length in bytes, then the bytes.
 fn path(payload: Words<'_>, at: usize) -> Result<Vec<u8>, String> {
     let len = payload.get(at).ok_or("a path without its length")?;
     let room = (payload.len() - at - 1) * 8;

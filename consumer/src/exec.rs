@@ -5,8 +5,8 @@
 //! * Static accesses stand in the block's slots, those of helpers in the records after it; both come out in program order.
 //! * An instruction that QEMU takes up again (a repeat loop, a block that crosses a chunk's end) has accesses in several parts; it retires in the last one.
 
-use crate::Sums;
 use crate::layout::{FLAG_ABORTED, FLAG_PARTIAL, FLAG_REEXEC, FLAG_SPLIT, info, kind};
+use crate::{Event, Sums};
 use pipe::record::Words;
 use pipe::table::{AccessInfo, BlockInfo, Head, InsnInfo, Table, value_words};
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct BlockExec<'a> {
     /// Instructions that retired, counted from the block's first; slot words that are valid.
     pub(crate) retired_end: u16,
     pub(crate) valid_words: u16,
-    /// `ACCESS` and `ONCE` records of this execution.
+    /// `ACCESS`, `ONCE`, `REGS` and `USER` records of this execution.
     pub(crate) own_records: Words<'a>,
 }
 
@@ -179,6 +179,27 @@ impl<'a> BlockExec<'a> {
     #[inline(never)]
     fn general(&self) -> Box<General<'_>> {
         Box::new(self.insns().flat_map(access_of as _))
+    }
+
+    /// Registers and events of the analyzer's own that belong to instructions of this part, in order: [`Event::Regs`] and
+    /// [`Event::User`].
+    pub fn notes(&self) -> impl Iterator<Item = (u16, Event)> + 'a {
+        let records = self.own_records;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let first = records.get(at)?;
+                let payload = records.slice(at + 1, (first >> 40) as usize)?;
+                at += 1 + payload.len();
+                let kind = (first >> 32) as u8;
+                if !matches!(kind, kind::REGS | kind::USER) {
+                    continue;
+                }
+                // Parsed once when the block was, so this cannot fail.
+                let event = Event::parse(kind, payload).ok()?;
+                return Some(((payload.get(0)? >> 16) as u16, event));
+            }
+        })
     }
 
     /// What this part adds up to.

@@ -38,6 +38,8 @@ mod error;
 mod event;
 mod exec;
 mod pool;
+#[cfg(feature = "clap")]
+mod program;
 mod regions;
 mod tally;
 #[cfg(feature = "testing")]
@@ -53,5 +55,7 @@ pub use pipe::layout;
 pub use pipe::receiver::{Part, Polled, ProcessInfo as Process, Receiver, StreamInfo as Stream};
 pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals};
 pub use pool::Pool;
+#[cfg(feature = "clap")]
+pub use program::program;
 pub use regions::{RegionChange, Regions};
 pub use tally::{Sums, Tally};

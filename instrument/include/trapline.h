@@ -21,8 +21,8 @@ extern "C" {
  * Bump on every change below. The number is part of a symbol that the library
  * defines and QEMU refers to, so that a mismatch is a link error naming it.
  */
-#define TRAPLINE_ABI 1
-#define TRAPLINE_ABI_SYMBOL trapline_abi_version_1
+#define TRAPLINE_ABI 2
+#define TRAPLINE_ABI_SYMBOL trapline_abi_version_2
 extern const uint32_t TRAPLINE_ABI_SYMBOL;
 
 /*
@@ -33,6 +33,9 @@ extern const uint32_t TRAPLINE_ABI_SYMBOL;
  * @context: what the running helper works for: block:32 | insn:16 | done:8 |
  *           TRAPLINE_CONTEXT_*:8; 0 outside helpers of traced instructions.
  * @stream: the writer's state.
+ * @slots: the analyzer's words of this vCPU (counters and the like).
+ * @pc: where an analyzer's function was called that may look at the vCPU.
+ * @lazy: what QEMU's registers lack there (x86: how flags are represented).
  * @left_block, @left_insn: where unwinding found that a block was left;
  *                          @left_insn is the instruction's index plus 1.
  * @index: number of the vCPU in its process.
@@ -48,22 +51,29 @@ typedef struct TraplineVcpu {
     uint64_t *limit;
     uint64_t context;
     void *stream;
+    uint64_t *slots;
+    uint64_t pc;
     uint32_t left_block;
     uint32_t left_insn;
     uint32_t index;
     uint32_t traced;
+    uint32_t lazy;
+    uint32_t window;
     int64_t left;
     uint64_t counted;
-    uint32_t window;
     uint32_t calls;
     uint32_t starts;
-    uint32_t reserved;
 } TraplineVcpu;
+
+/* Set in the block numbers of @context and @left_block: it has no words. */
+#define TRAPLINE_BLOCK_UNTRACED (1u << 31)
 
 #define TRAPLINE_CONTEXT_LOAD        1u
 #define TRAPLINE_CONTEXT_STORE       2u
 #define TRAPLINE_CONTEXT_LOAD_VALUE  4u
 #define TRAPLINE_CONTEXT_STORE_VALUE 8u
+#define TRAPLINE_CONTEXT_LOAD_ACTIONS  16u
+#define TRAPLINE_CONTEXT_STORE_ACTIONS 32u
 
 /* ---- the points: called while translating ---------------------------- */
 
@@ -109,10 +119,93 @@ typedef struct TraplineAccess {
 /* To the analyzer only: made in a helper, if at all. */
 #define TRAPLINE_ACCESS_HELPER      (1u << 16)
 
-/* The cursor of a point: what the analyzer asks for. */
+/*
+ * A condition of an action, evaluated inline when the point is reached.
+ * @kind: TRAPLINE_IF_*.
+ * @compare: TRAPLINE_COMPARE_*, unsigned; for SLOT and VARIABLE.
+ */
+typedef struct TraplineCondition {
+    uint32_t kind;
+    uint32_t compare;
+    uint64_t a;
+    uint64_t b;
+} TraplineCondition;
+
+#define TRAPLINE_IF_SLOT     1u /* slot @a compared with @b */
+#define TRAPLINE_IF_VARIABLE 2u /* the uint64_t at host address @a with @b */
+#define TRAPLINE_IF_RANGE    3u /* the accessed address is in @a .. @a + @b */
+#define TRAPLINE_IF_MASKED   4u /* the accessed address & @a is @b */
+#define TRAPLINE_IF_EVERY    5u /* slot @a counts to @b and begins anew */
+#define TRAPLINE_IF_RANDOM   6u /* @b of 2^32 times; slot @a is the state */
+
+#define TRAPLINE_COMPARE_EQ 0u
+#define TRAPLINE_COMPARE_NE 1u
+#define TRAPLINE_COMPARE_LT 2u
+#define TRAPLINE_COMPARE_GE 3u
+#define TRAPLINE_COMPARE_LE 4u
+#define TRAPLINE_COMPARE_GT 5u
+
+/* Slot @a of IF_RANDOM is multiplied and added to; the upper half is used. */
+#define TRAPLINE_RANDOM_MUL 6364136223846793005u
+#define TRAPLINE_RANDOM_ADD 1442695040888963407u
+
+/* An argument of a function to call: one uint64_t. @kind: TRAPLINE_ARG_*. */
+typedef struct TraplineArg {
+    uint32_t kind;
+    uint32_t reg;
+    uint64_t value;
+} TraplineArg;
+
+#define TRAPLINE_ARG_CONST      0u
+#define TRAPLINE_ARG_PC         1u
+#define TRAPLINE_ARG_ADDR       2u
+#define TRAPLINE_ARG_SIZE       3u
+#define TRAPLINE_ARG_VALUE      4u /* its lower 64 bits */
+#define TRAPLINE_ARG_VALUE_HIGH 5u
+#define TRAPLINE_ARG_REGISTER   6u /* @reg; the lower 64 bits */
+
+#define TRAPLINE_MAX_ARGS       6
+#define TRAPLINE_MAX_CONDITIONS 4
+
+/*
+ * Something to do when the point is reached.
+ * @kind: TRAPLINE_DO_*.
+ * @flags: TRAPLINE_ACTION_*.
+ * @slot, @n: COUNT adds @n to it.
+ * @helper: CALL: void (*)(TraplineVcpu *, uint64_t × @n_args).
+ */
+typedef struct TraplineAction {
+    uint32_t kind;
+    uint32_t flags;
+    uint32_t slot;
+    uint16_t n_args;
+    uint16_t n_conditions;
+    uint64_t n;
+    void *helper;
+    TraplineArg args[TRAPLINE_MAX_ARGS];
+    TraplineCondition conditions[TRAPLINE_MAX_CONDITIONS];
+} TraplineAction;
+
+#define TRAPLINE_DO_COUNT 1u
+#define TRAPLINE_DO_CALL  2u
+#define TRAPLINE_DO_TRACE 3u /* with conditions; without, see @wants */
+#define TRAPLINE_DO_REGS  4u /* registers of set @slot go to the stream */
+
+/* Before an access (else after it); after an instruction (else before it). */
+#define TRAPLINE_ACTION_BEFORE 1u
+#define TRAPLINE_ACTION_AFTER  2u
+/* What the called function may look at, and change. */
+#define TRAPLINE_ACTION_READS  4u
+#define TRAPLINE_ACTION_WRITES 8u
+
+/*
+ * The cursor of a point: what the analyzer asks for.
+ * @add: makes one more action, zeroed; valid until the next is made.
+ */
 typedef struct TraplinePoint {
     uint32_t wants;
-    uint32_t reserved;
+    uint32_t n_actions;
+    TraplineAction *(*add)(struct TraplinePoint *point);
 } TraplinePoint;
 
 #define TRAPLINE_WANT_TRACE 1u
@@ -122,6 +215,53 @@ typedef struct TraplinePoint {
 /* Filled in by an analyzer; one that it leaves out is not called at all. */
 void trapline_point_fetch(const TraplineInsn *insn, TraplinePoint *point);
 void trapline_point_mem(const TraplineAccess *access, TraplinePoint *point);
+
+/* The rarer points, called while running, after their event is written. */
+void trapline_point_vcpu_start(TraplineVcpu *vcpu);
+void trapline_point_vcpu_exit(TraplineVcpu *vcpu, int code);
+void trapline_point_fork(TraplineVcpu *vcpu, int pid);
+void trapline_point_exec(TraplineVcpu *vcpu, const char *path);
+void trapline_point_exit(TraplineVcpu *vcpu, int reason, int code);
+void trapline_point_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
+                            const uint64_t args[8]);
+void trapline_point_syscall_ret(TraplineVcpu *vcpu, int64_t number,
+                                int64_t result);
+void trapline_point_signal(TraplineVcpu *vcpu, int number, uint64_t from,
+                           uint64_t to);
+void trapline_point_mmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
+                         int prot, int flags, uint64_t offset, int fd);
+void trapline_point_munmap(TraplineVcpu *vcpu, uint64_t addr,
+                           uint64_t length);
+void trapline_point_mprotect(TraplineVcpu *vcpu, uint64_t addr,
+                             uint64_t length, int prot);
+void trapline_point_image(TraplineVcpu *vcpu, uint64_t entry, uint64_t bias,
+                          uint64_t brk, const char *path);
+
+/* ---- what an analyzer's functions may do with a vCPU: QEMU's side ----- */
+
+/* The number of a register by its name in QEMU's gdbstub, or -1. */
+int trapline_register(const char *name);
+/* Number @reg's name, or NULL past the last. */
+const char *trapline_register_name(unsigned reg);
+/*
+ * Reads at most @size bytes, in the guest's byte order; returns the number of
+ * bytes that the register has, 0 if it cannot be read.
+ */
+unsigned trapline_read_register(TraplineVcpu *vcpu, unsigned reg,
+                                uint8_t *bytes, unsigned size);
+/* Only registers that decide neither control flow nor translation. */
+bool trapline_write_register(TraplineVcpu *vcpu, unsigned reg,
+                             const uint8_t *bytes, unsigned size);
+bool trapline_read_memory(TraplineVcpu *vcpu, uint64_t addr, uint8_t *bytes,
+                          uint64_t length);
+/* The block that runs is the last before QEMU's main loop. */
+void trapline_end_block(TraplineVcpu *vcpu);
+/* Blocks from the next on are translated with points, or without. */
+void trapline_set_traced(TraplineVcpu *vcpu, bool traced);
+/* Ends QEMU as if the guest had called exit_group. */
+void trapline_request_exit(TraplineVcpu *vcpu, int code);
+/* Translations of the addresses from @first to @last are made anew. */
+void trapline_retranslate(TraplineVcpu *vcpu, uint64_t first, uint64_t last);
 
 /* ---- the block table -------------------------------------------------- */
 
@@ -174,7 +314,10 @@ typedef struct TraplineHost {
 /* Room left after @limit in a chunk; longer blocks check for themselves. */
 #define TRAPLINE_CHUNK_SLACK 4096
 
-/* @options: as given to -trapline, or NULL. Ends QEMU with a message if bad. */
+/*
+ * @options: as given to -trapline. Ends QEMU with a message if bad, or with a
+ * description of the analyzer if "help".
+ */
 void trapline_init(TraplineHost *host, const char *options);
 
 /* The slow path at a block's start: makes room for @bytes. */
@@ -185,12 +328,45 @@ void trapline_access(TraplineVcpu *vcpu, uint64_t context, uint64_t addr,
                      uint32_t size, uint32_t flags, uint64_t value_low,
                      uint64_t value_high);
 
+/*
+ * A fetch of instruction @insn adds @n to @slot; @merged if at the block's
+ * start. It is taken back if the block is left before the instruction retires.
+ */
+typedef struct TraplineCount {
+    uint32_t insn;
+    uint32_t slot;
+    uint64_t n;
+    uint64_t merged;
+} TraplineCount;
+
+void trapline_block_counts(uint32_t block, const TraplineCount *counts,
+                           unsigned count);
+/* Actions at the loads or stores that helpers make for an instruction. */
+void trapline_block_actions(uint32_t block, uint32_t insn, bool store,
+                            const TraplineAction *actions, unsigned count);
+
+/* A set of registers goes to the stream. */
+void trapline_regs(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                   uint32_t set);
+
+/* A vCPU's own thread begins. */
+void trapline_vcpu_start(TraplineVcpu *vcpu);
+
 /* Where it is remembered that point @index of @block has been passed. */
 uint8_t *trapline_once_flag(uint32_t block, uint32_t index);
 
-/* @count instructions with a `once` point are reached for the first time. */
-void trapline_once(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
-                   uint32_t count, bool traced);
+/*
+ * @count instructions with a `once` point are reached, perhaps for the first
+ * time. Returns whether the code from @first to @last is to be translated
+ * anew: it has been reached TRAPLINE_ONCE_HOT times.
+ */
+#define TRAPLINE_ONCE_HOT 64
+bool trapline_once(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                   uint32_t count, bool traced, uint64_t *first,
+                   uint64_t *last);
+/* An instruction whose execution a condition chose. */
+void trapline_chosen(TraplineVcpu *vcpu, uint32_t block, uint32_t insn,
+                     bool traced);
 
 /* A block was left by longjmp; @reexec: the guest saw nothing of it. */
 void trapline_left(TraplineVcpu *vcpu, bool reexec);
@@ -198,8 +374,9 @@ void trapline_left(TraplineVcpu *vcpu, bool reexec);
 /* After an exception: the instruction retired if the guest goes on at @pc. */
 void trapline_resume_pc(TraplineVcpu *vcpu, uint64_t pc);
 
-void trapline_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
-                      const uint64_t args[8]);
+/* Returns the pc of the instruction, which @pc may be past. */
+uint64_t trapline_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
+                          const uint64_t args[8]);
 void trapline_syscall_ret(TraplineVcpu *vcpu, int64_t number, int64_t result);
 void trapline_signal(TraplineVcpu *vcpu, int number, uint64_t from,
                      uint64_t to);

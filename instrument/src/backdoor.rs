@@ -6,8 +6,9 @@
 //! * What touches the host is off unless `allow=` says otherwise.
 //! * A vCPU's depth is its own: calls of others reach it through [`trapline_follow`], on its own thread.
 
+use crate::Vcpu;
 use crate::ffi::*;
-use crate::runtime::{context, event, locked, name, with, with_text};
+use crate::runtime::{context, event, locked, name, uncount, with, with_text};
 use backdoor::{Buffer, Errno, Operation, feature, op, scope, what};
 use pipe::layout::kind;
 use pipe::producer::Writer;
@@ -21,21 +22,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 unsafe extern "Rust" {
-    fn trapline_analyzer_backdoor(vcpu: &mut Vcpu<'_>, call: Call<'_>) -> u64;
-}
-
-/// The vCPU that calls.
-pub struct Vcpu<'a>(&'a TraplineVcpu);
-
-impl Vcpu<'_> {
-    /// Its number in its process.
-    pub fn index(&self) -> usize {
-        self.0.index as usize
-    }
-    /// How deep tracing is started on it; 0: it is not traced.
-    pub fn depth(&self) -> u32 {
-        self.0.traced
-    }
+    fn trapline_analyzer_backdoor(vcpu: &mut Vcpu, call: Call<'_>) -> u64;
 }
 
 /// A call through the backdoor.
@@ -448,7 +435,10 @@ pub unsafe extern "C" fn trapline_backdoor(vcpu: *mut TraplineVcpu, call: *mut T
     // SAFETY: defined by `#[analyzer]` with this signature; the vCPU is the caller's.
     let given = unsafe {
         let call = Call { call, lifetime: PhantomData };
-        trapline_analyzer_backdoor(&mut Vcpu(&*vcpu), call)
+        (*vcpu).pc = call.pc();
+        // Everything is stored before a call.
+        (*vcpu).lazy = u32::MAX;
+        trapline_analyzer_backdoor(&mut *vcpu.cast::<Vcpu>(), call)
     };
     if own && call.result == Errno::ENOSYS.result() {
         call.result = given as i64;
@@ -686,10 +676,14 @@ impl Serving<'_> {
         if new == 0 && self.call.context != 0 {
             // The instruction that stops is not traced.
             let (context, pc) = (context(self.call.context), self.call.pc);
+            let block = context.block & !TRAPLINE_BLOCK_UNTRACED;
+            uncount(self.vcpu, block, context.insn);
             // SAFETY: see `trapline_backdoor`; the calling block runs.
             unsafe {
                 with(self.vcpu, |w, c, t| {
-                    w.exclude(c, context, t);
+                    if block == context.block {
+                        w.exclude(c, context, t);
+                    }
                     w.event(c, kind::TRACE_STOP, &[pc, scope, u64::from(new)], t);
                 })
             };

@@ -7,15 +7,19 @@ include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
 /// The version of the header. QEMU refers to this symbol: if the patch was made for another version, the link fails
 /// and names the symbol of the version that it wanted.
 #[unsafe(no_mangle)]
-pub static trapline_abi_version_1: u32 = TRAPLINE_ABI;
+pub static trapline_abi_version_2: u32 = TRAPLINE_ABI;
 
 const _: () = {
-    assert!(TRAPLINE_ABI == 1);
-    assert!(size_of::<TraplineVcpu>() == 80);
+    assert!(TRAPLINE_ABI == 2);
+    assert!(size_of::<TraplineVcpu>() == 96);
     assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
     assert!(size_of::<TraplineAccess>() == 16);
-    assert!(size_of::<TraplinePoint>() == 8);
+    assert!(size_of::<TraplinePoint>() == 16);
+    assert!(size_of::<TraplineCondition>() == 24);
+    assert!(size_of::<TraplineArg>() == 16);
+    assert!(size_of::<TraplineAction>() == 224);
+    assert!(size_of::<TraplineCount>() == 24);
     assert!(size_of::<TraplineBlockInsn>() == 16);
     assert!(size_of::<TraplineBlockAccess>() == 8);
     assert!(TRAPLINE_CHUNK_SLACK as usize == pipe::layout::CHUNK_SLACK);

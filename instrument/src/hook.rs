@@ -1,8 +1,14 @@
 //! What `#[analyzer]` expands to calls these: the analyzer's one instance, and who is running when a panic strikes.
 
-use crate::{Access, Analyzer, Call, FetchPoint, Insn, MemPoint, Qemu, Vcpu, backdoor, ffi};
+use crate::{
+    Access, Analyzer, Call, End, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal, Syscall, Vcpu, backdoor,
+    ffi, runtime,
+};
 use std::any::Any;
 use std::cell::Cell;
+use std::ffi::{OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 static ANALYZER: OnceLock<Box<dyn Any + Send + Sync>> = OnceLock::new();
@@ -41,6 +47,16 @@ pub(crate) fn install_panic_message(analyzer: &'static str) {
         // SAFETY: ends the process without running QEMU's or the guest's handlers.
         unsafe { libc::_exit(125) }
     }));
+}
+
+/// A helper is called by emitted code.
+///
+/// # Safety
+/// `vcpu` is NULL or the vCPU that runs.
+pub unsafe fn helper<R>(name: &'static str, vcpu: *const ffi::TraplineVcpu, f: impl FnOnce() -> R) -> R {
+    // SAFETY: by contract.
+    let pc = (!vcpu.is_null()).then(|| unsafe { (*vcpu).pc });
+    running(name, pc, f)
 }
 
 /// Makes the analyzer.
@@ -84,7 +100,112 @@ pub unsafe fn mem<A: Analyzer>(access: *const ffi::TraplineAccess, point: *mut f
     running("mem", Some(access.insn().pc()), || analyzer::<A>().mem(access, point));
 }
 
+/// One of the rarer points, on the thread of the vCPU, which is out of emitted code.
+fn rarer<A: Analyzer>(name: &'static str, vcpu: *mut ffi::TraplineVcpu, f: impl FnOnce(&A, &mut Vcpu)) {
+    // SAFETY: QEMU passes the calling thread's vCPU; `Vcpu` has its layout.
+    let vcpu = unsafe { &mut *vcpu.cast::<Vcpu>() };
+    running(name, Some(vcpu.pc()), || f(analyzer(), vcpu));
+}
+
+/// # Safety
+/// `path` is a C string.
+unsafe fn path_of(path: *const c_char) -> PathBuf {
+    // SAFETY: by contract.
+    PathBuf::from(OsStr::from_bytes(unsafe { runtime::text(path) }))
+}
+
+/// Called by QEMU with a valid vCPU, as all below.
+pub fn vcpu_start<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu) {
+    rarer("vcpu_start", vcpu, |a: &A, v| a.vcpu_start(v));
+}
+
+/// See [`vcpu_start`].
+pub fn vcpu_exit<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, code: c_int) {
+    rarer("vcpu_exit", vcpu, |a: &A, v| a.vcpu_exit(v, code));
+}
+
+/// See [`vcpu_start`].
+pub fn fork<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, pid: c_int) {
+    rarer("fork", vcpu, |a: &A, v| a.fork(v, u32::try_from(pid).ok().filter(|p| *p != 0)));
+}
+
+/// See [`vcpu_start`].
+///
+/// # Safety
+/// `path` is a C string.
+pub unsafe fn exec<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, path: *const c_char) {
+    // SAFETY: by contract.
+    let path = unsafe { runtime::text(path) };
+    rarer("exec", vcpu, |a: &A, v| a.exec(v, Path::new(OsStr::from_bytes(path))));
+}
+
+/// See [`vcpu_start`].
+pub fn exit<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, reason: c_int, code: c_int) {
+    let end = if reason as u32 == ffi::TRAPLINE_END_SIGNAL { End::Signal(code) } else { End::Exit(code) };
+    rarer("exit", vcpu, |a: &A, v| a.exit(v, end));
+}
+
+/// See [`vcpu_start`].
+///
+/// # Safety
+/// `args` are eight words.
+pub unsafe fn syscall<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, pc: u64, number: i64, args: *const u64) {
+    // SAFETY: by contract.
+    let args = unsafe { *args.cast::<[u64; 8]>() };
+    rarer("syscall", vcpu, |a: &A, v| a.syscall(v, &Syscall { pc, number, args }));
+}
+
+/// See [`vcpu_start`].
+pub fn syscall_ret<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: i64, result: i64) {
+    rarer("syscall_ret", vcpu, |a: &A, v| a.syscall_ret(v, number, result));
+}
+
+/// See [`vcpu_start`].
+pub fn signal<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: c_int, from: u64, to: u64) {
+    rarer("signal", vcpu, |a: &A, v| a.signal(v, &Signal { number, from, to }));
+}
+
+/// See [`vcpu_start`].
+pub fn mmap<A: Analyzer>(
+    vcpu: *mut ffi::TraplineVcpu,
+    addr: u64,
+    length: u64,
+    prot: c_int,
+    flags: c_int,
+    offset: u64,
+    fd: c_int,
+) {
+    let mapping = Mapping {
+        addresses: addr..addr.wrapping_add(length),
+        prot: prot as u32,
+        flags: flags as u32,
+        offset,
+        file: runtime::file_of(fd),
+    };
+    rarer("mmap", vcpu, |a: &A, v| a.mmap(v, &mapping));
+}
+
+/// See [`vcpu_start`].
+pub fn munmap<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, addr: u64, length: u64) {
+    rarer("munmap", vcpu, |a: &A, v| a.munmap(v, addr..addr.wrapping_add(length)));
+}
+
+/// See [`vcpu_start`].
+pub fn mprotect<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, addr: u64, length: u64, prot: c_int) {
+    rarer("mprotect", vcpu, |a: &A, v| a.mprotect(v, addr..addr.wrapping_add(length), prot as u32));
+}
+
+/// See [`vcpu_start`].
+///
+/// # Safety
+/// `path` is a C string.
+pub unsafe fn image<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, entry: u64, bias: u64, brk: u64, path: *const c_char) {
+    // SAFETY: by contract.
+    let image = Image { entry, bias, brk, path: unsafe { path_of(path) } };
+    rarer("image", vcpu, |a: &A, v| a.image(v, &image));
+}
+
 /// The backdoor.
-pub fn backdoor<A: Analyzer>(vcpu: &mut Vcpu<'_>, call: Call<'_>) -> u64 {
+pub fn backdoor<A: Analyzer>(vcpu: &mut Vcpu, call: Call<'_>) -> u64 {
     running("backdoor", Some(call.pc()), || analyzer::<A>().backdoor(vcpu, call))
 }

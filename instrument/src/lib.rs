@@ -18,8 +18,15 @@
 //!     }
 //! }
 //! ```
+//!
+//! Beside `trace`, a point can count, call a function of the analyzer under `#[helper]`, and do any of them under conditions
+//! ([`FetchPoint`], [`MemPoint`]).
+
+use std::ops::Range;
+use std::path::Path;
 
 mod backdoor;
+mod cursor;
 #[doc(hidden)]
 pub mod ffi;
 mod guest_fds;
@@ -30,10 +37,18 @@ mod options;
 mod point;
 mod runtime;
 mod server;
+mod slots;
+mod vcpu;
 
-pub use backdoor::{Call, Vcpu};
+pub use backdoor::Call;
+pub use cursor::{
+    AccessCondition, Addr, Condition, Every, Fetch, FetchArg, FetchArgs, Helper, Mem, MemArg, MemArgs, Pc, Random,
+    Size, Value, When, address_in, address_masked,
+};
 pub use options::{FromOption, Qemu};
-pub use point::{Access, FetchPoint, Insn, MemPoint, Mode};
+pub use point::{Access, End, FetchPoint, Image, Insn, Mapping, MemPoint, Mode, Signal, Syscall};
+pub use slots::{Counter, Variable};
+pub use vcpu::{Register, RegisterSet, Vcpu, VcpuError};
 
 /// What QEMU asks while it translates. Implement it under [`macros::analyzer`]: only the methods that are written there become
 /// points; the others cost nothing.
@@ -52,9 +67,69 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
         let _ = (access, point);
     }
 
+    /// A vCPU begins: in user mode a thread of the guest. Called by that thread, as all that follow.
+    fn vcpu_start(&self, vcpu: &mut Vcpu) {
+        let _ = vcpu;
+    }
+
+    /// A thread of the guest ends by itself, with its exit code; the threads that end with the process do not come here.
+    fn vcpu_exit(&self, vcpu: &mut Vcpu, code: i32) {
+        let _ = (vcpu, code);
+    }
+
+    /// The guest has forked: the child's process id in the parent, `None` in the child, whose counters begin at 0.
+    fn fork(&self, vcpu: &mut Vcpu, child: Option<u32>) {
+        let _ = (vcpu, child);
+    }
+
+    /// The guest asks for its image to be replaced by the program at `path`. It goes on if that fails.
+    fn exec(&self, vcpu: &mut Vcpu, path: &Path) {
+        let _ = (vcpu, path);
+    }
+
+    /// The process ends; no vCPU runs any more. Results that stay in QEMU are printed here.
+    fn exit(&self, vcpu: &mut Vcpu, end: End) {
+        let _ = (vcpu, end);
+    }
+
+    /// A system call begins (user mode).
+    fn syscall(&self, vcpu: &mut Vcpu, call: &Syscall) {
+        let _ = (vcpu, call);
+    }
+
+    /// The system call `number` returns; a negative result is an error number.
+    fn syscall_ret(&self, vcpu: &mut Vcpu, number: i64, result: i64) {
+        let _ = (vcpu, number, result);
+    }
+
+    /// A handler of the guest's is about to run for a signal.
+    fn signal(&self, vcpu: &mut Vcpu, signal: &Signal) {
+        let _ = (vcpu, signal);
+    }
+
+    /// Memory has been mapped: by `mmap`, `mremap`, `brk` or `shmat`, or when the image was loaded.
+    fn mmap(&self, vcpu: &mut Vcpu, mapping: &Mapping) {
+        let _ = (vcpu, mapping);
+    }
+
+    /// Memory has been unmapped, or given back by `brk`.
+    fn munmap(&self, vcpu: &mut Vcpu, addresses: Range<u64>) {
+        let _ = (vcpu, addresses);
+    }
+
+    /// The protection of memory has changed; `prot` are the guest's `PROT_*` bits.
+    fn mprotect(&self, vcpu: &mut Vcpu, addresses: Range<u64>, prot: u32) {
+        let _ = (vcpu, addresses, prot);
+    }
+
+    /// The program is loaded and about to start.
+    fn image(&self, vcpu: &mut Vcpu, image: &Image) {
+        let _ = (vcpu, image);
+    }
+
     /// The guest called through the backdoor. Sees every call, after the built-in operations have done theirs; what it gives is the
     /// call's result only for operations that are the analyzer's own ([`Call::is_own`]). At least 0, or a negative errno.
-    fn backdoor(&self, vcpu: &mut Vcpu<'_>, call: Call<'_>) -> u64 {
+    fn backdoor(&self, vcpu: &mut Vcpu, call: Call<'_>) -> u64 {
         let _ = vcpu;
         call.result() as u64
     }
@@ -62,6 +137,10 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
 
 /// Everything an analyzer needs.
 pub mod prelude {
-    pub use crate::{Access, Analyzer, Call, FetchPoint, FromOption, Insn, MemPoint, Mode, Qemu, Vcpu};
-    pub use macros::analyzer;
+    pub use crate::{
+        Access, Addr, Analyzer, Call, Condition, Counter, End, Every, FetchPoint, FromOption, Image, Insn, Mapping,
+        MemPoint, Mode, Pc, Qemu, Random, Register, RegisterSet, Signal, Size, Syscall, Value, Variable, Vcpu,
+        address_in, address_masked,
+    };
+    pub use macros::{analyzer, helper};
 }

@@ -2,11 +2,15 @@
 //!
 //! Syntax as QEMU's own options: `key=value,key=value`, a comma in a value is doubled. `opt.KEY=VALUE` is the analyzer's.
 
+use crate::cursor::{Every, Random};
+use crate::slots::{Counter, Declared, Kind, Variable};
+use crate::vcpu::{Register, RegisterSet};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::atomic::AtomicU64;
 
 /// The options, parsed.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -40,7 +44,7 @@ pub(crate) fn split(options: &str) -> Vec<String> {
     parts
 }
 
-const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, backdoor=on|off, user=on|off, \
+pub(crate) const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, backdoor=on|off, user=on|off, \
      allow=exit+recv+select, recv=FOLDER, roi=NAME, range=LO-HI, image-range=LO-HI, \
      skip=N, count=N, every=N, for=N, icount=on|off, opt.KEY=VALUE";
 
@@ -127,11 +131,14 @@ impl Options {
 }
 
 /// What an analyzer can ask QEMU when it starts.
+#[derive(Default)]
 pub struct Qemu {
     pub(crate) target: String,
     pub(crate) options: BTreeMap<String, String>,
     pub(crate) asked: RefCell<BTreeMap<String, &'static str>>,
     pub(crate) errors: RefCell<Vec<String>>,
+    pub(crate) slots: Declared,
+    pub(crate) register_sets: RefCell<Vec<Vec<Register>>>,
 }
 
 /// A type that an option's text can be read as.
@@ -207,6 +214,69 @@ impl Qemu {
         value
     }
 
+    /// A counter of which each vCPU has its own, beginning at 0.
+    pub fn counter(&self) -> Counter {
+        Counter(self.slots.add(Kind::Counter))
+    }
+
+    /// A word of the process's that conditions can look at.
+    pub fn variable(&self, value: u64) -> Variable {
+        Variable(Box::leak(Box::new(AtomicU64::new(value))))
+    }
+
+    /// A condition that holds every `n`-th time. Each vCPU counts for itself, over all points that use it.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn every(&self, n: u64) -> Every {
+        assert!(n > 0, "every(0): at least 1 is expected");
+        Every { slot: self.slots.add(Kind::Every), n }
+    }
+
+    /// A condition that holds with this probability. The same seed gives the same choices to a deterministic guest.
+    ///
+    /// # Panics
+    /// If `probability` is not from 0 to 1.
+    pub fn random(&self, probability: f64, seed: u64) -> Random {
+        assert!((0.0..=1.0).contains(&probability), "random({probability}): a probability from 0 to 1 is expected");
+        let threshold = (probability * (1u64 << 32) as f64) as u64;
+        Random { slot: self.slots.add(Kind::Random(seed)), threshold }
+    }
+
+    /// The register of this name (as QEMU's gdbstub has it: `rax`, `x0`, `a0`, …), `None` if the guest has none.
+    pub fn register(&self, name: &str) -> Option<Register> {
+        Register::find(name)
+    }
+
+    /// The names of all registers that the guest has.
+    pub fn register_names(&self) -> Vec<String> {
+        Register::all().map(Register::name).filter(|n| !n.is_empty()).collect()
+    }
+
+    /// Registers that [`crate::FetchPoint::trace_regs`] sends together. A name that the guest does not have ends QEMU with the list of those
+    /// that it has.
+    pub fn register_set(&self, names: &[&str]) -> RegisterSet {
+        let mut set = Vec::new();
+        for name in names {
+            match self.register(name) {
+                Some(r) => set.push(r),
+                None => self.errors.borrow_mut().push(format!(
+                    "no register `{name}` in {}; it has {}",
+                    self.target,
+                    self.register_names().join(", ")
+                )),
+            }
+        }
+        let mut sets = self.register_sets.borrow_mut();
+        sets.push(set);
+        RegisterSet((sets.len() - 1) as u32)
+    }
+
+    /// The options that `new` has asked for, with what each expects.
+    pub(crate) fn known_options(&self) -> Vec<String> {
+        self.asked.borrow().iter().map(|(k, e)| format!("{k} ({e})")).collect()
+    }
+
     /// What is wrong with the options, once `new` has asked for all it knows.
     pub(crate) fn problem(&self, analyzer: &str) -> Option<String> {
         if let Some(e) = self.errors.borrow().first() {
@@ -214,7 +284,7 @@ impl Qemu {
         }
         let asked = self.asked.borrow();
         let unknown = self.options.keys().find(|k| !asked.contains_key(*k))?;
-        let known: Vec<String> = asked.iter().map(|(k, e)| format!("{k} ({e})")).collect();
+        let known = self.known_options();
         Some(if known.is_empty() {
             format!("analyzer `{analyzer}`: no option `{unknown}`; it has none")
         } else {
@@ -242,8 +312,7 @@ mod tests {
         let q = Qemu {
             target: "x86_64".into(),
             options: [("txet".to_string(), "1".to_string())].into(),
-            asked: RefCell::default(),
-            errors: RefCell::default(),
+            ..Qemu::default()
         };
         assert_eq!(q.option::<u64>("text"), None);
         assert!(q.problem("a").unwrap().contains("no option `txet`; it knows text"));

@@ -120,13 +120,17 @@ impl Access<'_> {
 pub struct FetchPoint<'a>(ffi::TraplinePoint, PhantomData<&'a mut ()>);
 
 impl FetchPoint<'_> {
+    pub(crate) fn raw(&mut self) -> &mut ffi::TraplinePoint {
+        &mut self.0
+    }
+
     /// The instruction's execution goes to the stream. Costs one word per executed block, whatever the number of instructions.
     pub fn trace(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_TRACE;
     }
 
     /// Only the first execution since the code was seen first goes to the stream (coverage). Costs a load, a compare and a branch per run of
-    /// such instructions in a block.
+    /// such instructions in a block, until it has been reached 64 times; then the code is translated anew without them.
     pub fn once(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_ONCE;
     }
@@ -137,6 +141,10 @@ impl FetchPoint<'_> {
 pub struct MemPoint<'a>(ffi::TraplinePoint, PhantomData<&'a mut ()>);
 
 impl MemPoint<'_> {
+    pub(crate) fn raw(&mut self) -> &mut ffi::TraplinePoint {
+        &mut self.0
+    }
+
     /// The access goes to the stream: one word, its address.
     pub fn trace(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_TRACE;
@@ -151,4 +159,67 @@ impl MemPoint<'_> {
     pub fn once(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_ONCE;
     }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By `exit` or `exit_group`, with this code.
+    Exit(i32),
+    /// By a signal that the guest does not handle.
+    Signal(i32),
+}
+
+/// A system call of the guest's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Syscall {
+    /// Its instruction.
+    pub pc: u64,
+    /// The number, by the guest's ISA.
+    pub number: i64,
+    /// The arguments; how many of them count depends on the number.
+    pub args: [u64; 8],
+}
+
+/// A signal that is delivered to a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Signal {
+    /// The signal's number, by the guest's ISA.
+    pub number: i32,
+    /// Where the guest was.
+    pub from: u64,
+    /// The handler.
+    pub to: u64,
+}
+
+/// A piece of memory that has been mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mapping {
+    /// Guest virtual addresses.
+    pub addresses: std::ops::Range<u64>,
+    /// The guest's `PROT_*` bits.
+    pub prot: u32,
+    /// The guest's `MAP_*` bits.
+    pub flags: u32,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// The file; `None` if anonymous.
+    pub file: Option<std::path::PathBuf>,
+}
+
+/// The program that is about to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Image {
+    /// Entry point.
+    pub entry: u64,
+    /// What was added to the addresses in its file.
+    pub bias: u64,
+    /// The program break.
+    pub brk: u64,
+    /// Its file.
+    pub path: std::path::PathBuf,
 }

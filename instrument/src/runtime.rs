@@ -4,7 +4,8 @@
 //! so each stream has a lock that only that end contends for. Nothing here unwinds.
 
 use crate::ffi::*;
-use crate::{Qemu, backdoor, hook, maps::Maps, options::Options, server};
+use crate::vcpu::Register;
+use crate::{Qemu, Vcpu, backdoor, hook, maps::Maps, options::Options, server, slots};
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
@@ -13,18 +14,24 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 unsafe extern "Rust" {
     static TRAPLINE_ANALYZER_NAME: &'static str;
+    static TRAPLINE_ANALYZER_VERSION: &'static str;
+    static TRAPLINE_ANALYZER_POINTS: &'static [&'static str];
     fn trapline_analyzer_new(qemu: &Qemu);
 }
 
 pub(crate) struct Runtime {
     pub(crate) options: Options,
     host_word: u8,
+    big_endian: bool,
     shape: Shape,
+    register_sets: Vec<Vec<Register>>,
+    /// What is to be done for blocks beside what emitted code does.
+    blocks: RwLock<Blocks>,
     /// Translation writes, running reads.
     table: RwLock<TableWriter>,
     /// By block id: which of its `once` points have been passed.
@@ -36,6 +43,19 @@ pub(crate) struct Runtime {
 }
 
 const MAX_INSNS: usize = 512;
+
+// SAFETY: the pointers in actions are to functions.
+unsafe impl Send for Blocks {}
+// SAFETY: as above.
+unsafe impl Sync for Blocks {}
+
+#[derive(Default)]
+struct Blocks {
+    /// By block id: counts of fetches, which are taken back if the block is left before they retire.
+    counts: HashMap<u32, Vec<TraplineCount>>,
+    /// By block id, instruction, whether a store: what to do at accesses that QEMU's helpers make.
+    actions: HashMap<(u32, u16, bool), Vec<TraplineAction>>,
+}
 
 struct Stream {
     writer: Mutex<Writer>,
@@ -51,10 +71,41 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+static GUEST_BIG_ENDIAN: OnceLock<bool> = OnceLock::new();
+/// The register sets as consumers are told of them: `name:bytes,…`.
+static SETS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Whether the guest's registers come in big-endian order.
+pub(crate) fn big_endian() -> bool {
+    GUEST_BIG_ENDIAN.get().copied().unwrap_or_default()
+}
+
+/// The file that a descriptor is open on.
+pub(crate) fn file_of(fd: c_int) -> Option<std::path::PathBuf> {
+    if fd < 0 { None } else { std::fs::read_link(format!("/proc/self/fd/{fd}")).ok() }
+}
+
+/// What `-trapline help` prints; QEMU ends.
+fn describe(qemu: &Qemu, qemu_version: &str) -> ! {
+    // SAFETY: `#[analyzer]` defines them in the crate that is linked with this one.
+    let (version, points) = unsafe { (TRAPLINE_ANALYZER_VERSION, TRAPLINE_ANALYZER_POINTS) };
+    println!("analyzer: {} {version}", name());
+    println!("qemu: {qemu_version}, target {}, abi {TRAPLINE_ABI}", qemu.target);
+    println!("points: {}", if points.is_empty() { "none".into() } else { points.join(", ") });
+    let options = qemu.known_options();
+    println!(
+        "analyzer's options (opt.KEY=VALUE): {}",
+        if options.is_empty() { "none".into() } else { options.join(", ") }
+    );
+    println!("options: {}", crate::options::KEYS);
+    std::process::exit(0)
+}
 
 /// Everything that another thread might hold while this one forks. Dropped in this order.
 struct ForkLock {
     server: server::ForkLock,
+    slots: MutexGuard<'static, slots::All>,
+    _blocks: RwLockWriteGuard<'static, Blocks>,
     _once: MutexGuard<'static, HashMap<u32, Box<[u8; 2 * MAX_INSNS]>>>,
     _maps: MutexGuard<'static, Maps>,
     streams: MutexGuard<'static, Vec<Arc<Stream>>>,
@@ -62,6 +113,8 @@ struct ForkLock {
 }
 
 thread_local! {
+    /// The instruction at which a block was left, with what it counts: it may turn out to have retired.
+    static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
     static FORK: RefCell<Option<ForkLock>> = const { RefCell::new(None) };
 }
 
@@ -89,7 +142,7 @@ pub(crate) fn name() -> &'static str {
 
 /// # Safety
 /// `text` is NULL or a C string.
-unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return b"";
     }
@@ -111,18 +164,20 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
         (host, string(options), target, version, program)
     };
     hook::install_panic_message(name());
-    let options = Options::parse(&options).unwrap_or_else(|e| fatal(&e));
-    let qemu = Qemu {
-        target: target.clone(),
-        options: options.analyzer.clone(),
-        asked: RefCell::default(),
-        errors: RefCell::default(),
-    };
+    let help = options == "help";
+    let options = if help { Ok(Options::default()) } else { Options::parse(&options) };
+    let options = options.unwrap_or_else(|e| fatal(&e));
+    let _ = GUEST_BIG_ENDIAN.set(host.guest_big_endian != 0);
+    let qemu = Qemu { target: target.clone(), options: options.analyzer.clone(), ..Qemu::default() };
     // SAFETY: defined by `#[analyzer]` with this signature.
     unsafe { trapline_analyzer_new(&qemu) };
+    if help {
+        describe(&qemu, &version);
+    }
     if let Some(problem) = qemu.problem(name()) {
         fatal(&problem);
     }
+    qemu.slots.freeze();
     if options.socket.is_none() && options.inherit.is_none() {
         fatal("-trapline: socket=PATH is missing: nobody could receive the streams");
     }
@@ -147,7 +202,10 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     let made = RUNTIME.set(Runtime {
         options,
         host_word: host.guest_word,
+        big_endian: host.guest_big_endian != 0,
         shape,
+        register_sets: qemu.register_sets.take(),
+        blocks: RwLock::default(),
         table: RwLock::new(table),
         once: Mutex::default(),
         streams: Mutex::default(),
@@ -205,6 +263,7 @@ unsafe fn begin(vcpu: *mut TraplineVcpu) {
         let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
         let mut w = Writer::new(memory.clone(), Box::new(server::notify), &mut c, table);
         w.event(&mut c, kind::START, &start, table);
+        tell_sets(&mut w, &mut c, table);
         if rt.inherited.swap(false, Ordering::Relaxed) {
             tell_maps(&mut w, &mut c, table);
         }
@@ -333,6 +392,7 @@ pub unsafe extern "C" fn trapline_refill(vcpu: *mut TraplineVcpu, bytes: u32) {
 }
 
 fn tell_maps(w: &mut Writer, c: &mut Cursor<'_>, t: &TableWriter) {
+    tell_sets(w, c, t);
     for (kind, payload) in locked(&runtime().maps).events() {
         w.event(c, kind, &payload, t);
     }
@@ -366,8 +426,251 @@ pub unsafe extern "C" fn trapline_access(
     let info = u64::from(size) | u64::from(flags) << 32;
     // 32-bit guests: QEMU's helpers may pass addresses with garbage above.
     let addr = if runtime().host_word == 4 { addr & 0xffff_ffff } else { addr };
+    let store = flags & TRAPLINE_ACCESS_STORE != 0;
+    let (traced, acted) = match store {
+        true => (TRAPLINE_CONTEXT_STORE, TRAPLINE_CONTEXT_STORE_ACTIONS),
+        false => (TRAPLINE_CONTEXT_LOAD, TRAPLINE_CONTEXT_LOAD_ACTIONS),
+    };
+    let c = context(context_word);
+    let mut wanted = context_word as u32 & traced != 0;
+    if context_word as u32 & acted != 0 {
+        let place = (c.block & !TRAPLINE_BLOCK_UNTRACED, c.insn, store);
+        let actions = read(&runtime().blocks).actions.get(&place).cloned().unwrap_or_default();
+        let access = Access { block: place.0, insn: c.insn, addr, size, value: (low, high) };
+        // SAFETY: by contract. The guest's accesses are not reported while the analyzer's functions run.
+        let before = unsafe { std::mem::replace(&mut (*vcpu).context, 0) };
+        for a in &actions {
+            // SAFETY: by contract.
+            wanted |= unsafe { act(vcpu, a, &access) };
+        }
+        // SAFETY: by contract.
+        unsafe { (*vcpu).context = before };
+    }
+    if wanted {
+        // SAFETY: by contract.
+        unsafe { with(vcpu, |w, cursor, t| w.access(cursor, c, info, addr, (low, high), t)) }
+    }
+}
+
+/// An access as actions see it.
+struct Access {
+    block: u32,
+    insn: u16,
+    addr: u64,
+    size: u32,
+    value: (u64, u64),
+}
+
+/// Does here what emitted code does at the accesses that it makes itself. Returns whether the access is to be traced.
+///
+/// # Safety
+/// As [`stream`].
+unsafe fn act(vcpu: *mut TraplineVcpu, a: &TraplineAction, access: &Access) -> bool {
     // SAFETY: by contract.
-    unsafe { with(vcpu, |w, c, t| w.access(c, context(context_word), info, addr, (low, high), t)) }
+    let v = unsafe { &mut *vcpu };
+    let holds = a.conditions[..a.n_conditions as usize].iter().all(|c| holds(v, c, access.addr));
+    if !holds {
+        return false;
+    }
+    match a.kind {
+        TRAPLINE_DO_TRACE => return true,
+        TRAPLINE_DO_COUNT => slots::add(v, a.slot, a.n),
+        TRAPLINE_DO_CALL => {
+            let pc = runtime().with_table(|t| pc_of(t, access.block, access.insn)).map_or(0, |(pc, _)| pc);
+            v.pc = pc;
+            let word = |arg: &TraplineArg| match arg.kind {
+                TRAPLINE_ARG_PC => pc,
+                TRAPLINE_ARG_ADDR => access.addr,
+                TRAPLINE_ARG_SIZE => u64::from(access.size),
+                TRAPLINE_ARG_VALUE => access.value.0,
+                TRAPLINE_ARG_VALUE_HIGH if access.size > 8 => access.value.1,
+                TRAPLINE_ARG_VALUE_HIGH => 0,
+                // SAFETY: `Vcpu` has the layout of what it wraps.
+                TRAPLINE_ARG_REGISTER => unsafe { &*vcpu.cast::<Vcpu>() }.register(Register::numbered(arg.reg)),
+                _ => arg.value,
+            };
+            let mut words = [0; TRAPLINE_MAX_ARGS as usize];
+            for (w, arg) in words.iter_mut().zip(&a.args[..a.n_args as usize]) {
+                *w = word(arg);
+            }
+            let [b, c, d, e, f, g] = words;
+            let function = a.helper;
+            // SAFETY: what `#[helper]` made, with `n_args` words. In the C ABIs of the hosts, further integer arguments are
+            // passed where the callee does not look.
+            unsafe {
+                type Function = unsafe extern "C" fn(*mut TraplineVcpu, u64, u64, u64, u64, u64, u64);
+                std::mem::transmute::<*mut std::ffi::c_void, Function>(function)(vcpu, b, c, d, e, f, g)
+            }
+        }
+        _ => {}
+    }
+    false
+}
+
+fn holds(v: &mut TraplineVcpu, c: &TraplineCondition, addr: u64) -> bool {
+    let compare = |x: u64| match c.compare {
+        TRAPLINE_COMPARE_EQ => x == c.b,
+        TRAPLINE_COMPARE_NE => x != c.b,
+        TRAPLINE_COMPARE_LT => x < c.b,
+        TRAPLINE_COMPARE_GE => x >= c.b,
+        TRAPLINE_COMPARE_LE => x <= c.b,
+        _ => x > c.b,
+    };
+    let slot = c.a as u32;
+    match c.kind {
+        TRAPLINE_IF_SLOT => compare(slots::get(v, slot)),
+        // SAFETY: made from a `Variable`, which lives for ever.
+        TRAPLINE_IF_VARIABLE => compare(unsafe { (*(c.a as *const AtomicU64)).load(Ordering::Relaxed) }),
+        TRAPLINE_IF_RANGE => addr.wrapping_sub(c.a) < c.b,
+        TRAPLINE_IF_MASKED => addr & c.a == c.b,
+        TRAPLINE_IF_EVERY => {
+            let n = slots::get(v, slot) + 1;
+            slots::set(v, slot, if n == c.b { 0 } else { n });
+            n == c.b
+        }
+        _ => {
+            let (mul, add) = (6364136223846793005, 1442695040888963407);
+            let x = slots::get(v, slot).wrapping_mul(mul).wrapping_add(add);
+            slots::set(v, slot, x);
+            x >> 32 < c.b
+        }
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where instruction `insn` of a block is, and the one after it.
+fn pc_of(table: &TableWriter, block: u32, insn: u16) -> Option<(u64, u64)> {
+    let entry = table.entry(block)?;
+    let i = table.insns(block).get(insn as usize)?;
+    let pc = entry.pc.wrapping_add_signed(i64::from(i.pc_off));
+    Some((pc, pc.wrapping_add(u64::from(i.len))))
+}
+
+/// See the header.
+///
+/// # Safety
+/// Called by QEMU while it translates, with `count` counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_block_counts(block: u32, counts: *const TraplineCount, count: u32) {
+    // SAFETY: by contract.
+    let counts = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(counts, count as usize) } };
+    let old = read(&runtime().blocks).counts.get(&block).map_or(0, Vec::len);
+    if old != 0 || count != 0 {
+        let mut blocks = runtime().blocks.write().unwrap_or_else(PoisonError::into_inner);
+        blocks.counts.insert(block, counts.to_vec());
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// Called by QEMU while it translates, with `count` actions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_block_actions(
+    block: u32,
+    insn: u32,
+    store: bool,
+    actions: *const TraplineAction,
+    count: u32,
+) {
+    // SAFETY: by contract.
+    let actions = unsafe { std::slice::from_raw_parts(actions, count as usize) }.to_vec();
+    let mut blocks = runtime().blocks.write().unwrap_or_else(PoisonError::into_inner);
+    blocks.actions.insert((block, insn as u16, store), actions);
+}
+
+#[derive(Clone, Copy)]
+struct Pending {
+    block: u32,
+    insn: u16,
+}
+
+/// Takes back what has been counted of a block for instructions that did not retire.
+pub(crate) fn uncount(v: &TraplineVcpu, block: u32, insn: u16) {
+    if let Some(counts) = read(&runtime().blocks).counts.get(&block) {
+        for c in counts.iter().filter(|c| c.insn == insn.into() || (c.insn > insn.into() && c.merged != 0)) {
+            slots::add(v, c.slot, c.n.wrapping_neg());
+        }
+    }
+}
+
+/// The instruction at which the block was left has retired if the guest goes on at `pc`; in any case if that is not known.
+fn recount(v: &TraplineVcpu, pc: Option<u64>) {
+    let Some(p) = PENDING.with_borrow(|p| *p) else { return };
+    let next = runtime().with_table(|t| pc_of(t, p.block, p.insn)).map(|(_, next)| next);
+    if pc.is_some() && pc != next {
+        return;
+    }
+    PENDING.set(None);
+    if let Some(counts) = read(&runtime().blocks).counts.get(&p.block) {
+        for c in counts.iter().filter(|c| c.insn == p.insn.into()) {
+            slots::add(v, c.slot, c.n);
+        }
+    }
+}
+
+fn tell_sets(w: &mut Writer, c: &mut Cursor<'_>, t: &TableWriter) {
+    for (i, text) in SETS.get().into_iter().flatten().enumerate() {
+        w.event(c, kind::REGSET, &with_text(&[i as u64], text.as_bytes()), t);
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_regs(vcpu: *mut TraplineVcpu, block: u32, insn: u32, set: u32) {
+    let traced = insn >> 31 != 0;
+    let insn = insn & 0xffff;
+    let mut payload = vec![u64::from(insn) << 16 | u64::from(block) << 32, u64::from(set)];
+    // SAFETY: by contract; `Vcpu` has the layout of what it wraps.
+    let v = unsafe { &*vcpu.cast::<Vcpu>() };
+    for register in &runtime().register_sets[set as usize] {
+        let mut bytes = v.register_bytes(*register);
+        if runtime().big_endian {
+            bytes.reverse();
+        }
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        payload.extend(bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())));
+    }
+    let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
+    // SAFETY: by contract.
+    unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::REGS, &payload, t)) }
+}
+
+/// An event of the analyzer's own; called by the vCPU's thread, in a helper or outside of emitted code.
+pub(crate) fn emit(vcpu: *mut TraplineVcpu, id: u64, bytes: &[u8]) {
+    // SAFETY: the caller has the vCPU that runs.
+    let word = unsafe { (*vcpu).context };
+    let running = (word != 0).then(|| context(word)).filter(|c| c.block & TRAPLINE_BLOCK_UNTRACED == 0);
+    let place = running.as_ref().map_or(0, |c| u64::from(c.insn) << 16 | u64::from(c.block) << 32);
+    let payload = with_text(&[place, id], bytes);
+    // SAFETY: as above.
+    unsafe { with(vcpu, |w, c, t| w.record_in_block(c, running, kind::USER, &payload, t)) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`]; called once for each thread of the guest, before it runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_vcpu_start(vcpu: *mut TraplineVcpu) {
+    // SAFETY: by contract.
+    let v = unsafe { &mut *vcpu };
+    slots::begin(v);
+    SETS.get_or_init(|| {
+        // SAFETY: as above.
+        let v = unsafe { &*vcpu.cast::<Vcpu>() };
+        let text = |set: &Vec<Register>| {
+            let all: Vec<String> = set.iter().map(|r| format!("{}:{}", r.name(), v.register_bytes(*r).len())).collect();
+            all.join(",")
+        };
+        runtime().register_sets.iter().map(text).collect()
+    });
 }
 
 /// See the header.
@@ -383,10 +686,46 @@ pub extern "C" fn trapline_once_flag(block: u32, index: u32) -> *mut u8 {
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_once(vcpu: *mut TraplineVcpu, block: u32, insn: u32, count: u32, traced: bool) {
-    // SAFETY: the flag lives as long as the runtime.
-    unsafe { trapline_once_flag(block, insn).write(1) };
-    let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
+pub unsafe extern "C" fn trapline_once(
+    vcpu: *mut TraplineVcpu,
+    block: u32,
+    insn: u32,
+    count: u32,
+    traced: bool,
+    first: *mut u64,
+    last: *mut u64,
+) -> bool {
+    // SAFETY: the flag lives as long as the runtime; other vCPUs may be here, too.
+    let flag = unsafe { AtomicU8::from_ptr(trapline_once_flag(block, insn)) };
+    let hot = TRAPLINE_ONCE_HOT as u8;
+    let reached = flag.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < hot).then_some(n + 1));
+    match reached {
+        Ok(0) => {
+            let word = u64::from(count) | u64::from(insn) << 16 | u64::from(block) << 32;
+            let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
+            // SAFETY: by contract.
+            unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::ONCE, &[word], t)) }
+        }
+        Ok(n) if n + 1 == hot => {
+            let place = runtime().with_table(|t| pc_of(t, block, insn as u16));
+            if let Some((pc, next)) = place {
+                // SAFETY: by contract.
+                unsafe { (*first, *last) = (pc, next.wrapping_sub(1)) };
+                return true;
+            }
+        }
+        _ => {}
+    }
+    false
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_chosen(vcpu: *mut TraplineVcpu, block: u32, insn: u32, traced: bool) {
+    let word = 1 | u64::from(insn) << 16 | u64::from(block) << 32;
     let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
     // SAFETY: by contract.
     unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::ONCE, &[word], t)) }
@@ -400,15 +739,20 @@ pub unsafe extern "C" fn trapline_once(vcpu: *mut TraplineVcpu, block: u32, insn
 pub unsafe extern "C" fn trapline_left(vcpu: *mut TraplineVcpu, reexec: bool) {
     // SAFETY: by contract.
     let v = unsafe { &mut *vcpu };
-    let (block, insn) = if v.context != 0 {
+    let (name, insn) = if v.context != 0 {
         let c = context(v.context);
         (c.block, c.insn)
     } else {
-        (v.left_block, (v.left_insn - 1) as u16)
+        (if v.left_insn == 0 { 0 } else { v.left_block }, v.left_insn.wrapping_sub(1) as u16)
     };
     v.context = 0;
     v.left_insn = 0;
-    if block != 0 && !v.stream.is_null() {
+    let block = name & !TRAPLINE_BLOCK_UNTRACED;
+    PENDING.set((block != 0 && !reexec).then_some(Pending { block, insn }));
+    if block != 0 {
+        uncount(v, block, insn);
+    }
+    if block != 0 && name == block && !v.stream.is_null() {
         // SAFETY: by contract.
         unsafe { with(vcpu, |w, c, t| w.left(c, block, insn, reexec, t)) }
     }
@@ -421,7 +765,12 @@ pub unsafe extern "C" fn trapline_left(vcpu: *mut TraplineVcpu, reexec: bool) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_resume_pc(vcpu: *mut TraplineVcpu, pc: u64) {
     // SAFETY: by contract.
-    unsafe { with(vcpu, |w, _, t| w.completed(Some(pc), t)) }
+    unsafe {
+        recount(&*vcpu, Some(pc));
+        if !(*vcpu).stream.is_null() {
+            with(vcpu, |w, _, t| w.completed(Some(pc), t))
+        }
+    }
 }
 
 /// See the header.
@@ -429,7 +778,7 @@ pub unsafe extern "C" fn trapline_resume_pc(vcpu: *mut TraplineVcpu, pc: u64) {
 /// # Safety
 /// As [`stream`]; `args` are eight words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, number: i64, args: *const u64) {
+pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, number: i64, args: *const u64) -> u64 {
     let mut payload = [0; 10];
     payload[0] = pc;
     payload[1] = number as u64;
@@ -445,8 +794,10 @@ pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, numb
                 tell_maps(w, c, t);
             }
             w.event(c, kind::SYSCALL, &payload, t);
-        })
+        });
+        recount(&*vcpu, None);
     }
+    payload[0]
 }
 
 /// See the header.
@@ -483,7 +834,7 @@ pub unsafe extern "C" fn trapline_mmap(
     offset: u64,
     fd: c_int,
 ) {
-    let path = if fd < 0 { None } else { std::fs::read_link(format!("/proc/self/fd/{fd}")).ok() };
+    let path = file_of(fd);
     let path = path.as_ref().map_or(&b""[..], |p| p.as_os_str().as_bytes());
     let rt = runtime();
     locked(&rt.maps).map(addr, length, prot as u64, flags as u64, offset, path);
@@ -544,6 +895,7 @@ fn end(s: &Stream, reason: u64, code: i64) {
 pub unsafe extern "C" fn trapline_vcpu_exit(vcpu: *mut TraplineVcpu, code: c_int) {
     // SAFETY: by contract.
     let v = unsafe { &mut *vcpu };
+    slots::end(v);
     if v.stream.is_null() {
         return;
     }
@@ -595,6 +947,8 @@ pub unsafe extern "C" fn trapline_fork_prepare(_vcpu: *mut TraplineVcpu) {
         _maps: locked(&rt.maps),
         _once: locked(&rt.once),
         server: server::fork_prepare(),
+        slots: slots::lock(),
+        _blocks: rt.blocks.write().unwrap_or_else(PoisonError::into_inner),
     }));
 }
 
@@ -620,6 +974,9 @@ pub unsafe extern "C" fn trapline_fork_done(vcpu: *mut TraplineVcpu, pid: c_int)
         forget(v);
     }
     runtime().inherited.store(true, Ordering::Relaxed);
+    PENDING.set(None);
+    // SAFETY: by contract.
+    slots::forked(&mut lock.slots, unsafe { &*vcpu });
     let ForkLock { server, .. } = lock;
     // SAFETY: plain system call.
     server.child(unsafe { libc::getppid() } as u32);

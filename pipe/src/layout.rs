@@ -79,9 +79,16 @@ pub mod kind {
     /// Instructions with a `once` point were reached the first time since their translation:
     /// `count:16 | insn:16 | block:32` from the lowest bit up.
     pub const ONCE: u8 = 14;
+    /// Registers before an instruction: `insn << 16 | block << 32`, number of the set, then the registers' values, each in as many words as
+    /// it needs, the low one first.
+    pub const REGS: u8 = 15;
+    /// What a set of registers holds: its number, then a text `name:bytes,name:bytes,…` (length word, bytes).
+    pub const REGSET: u8 = 16;
+    /// An event of the analyzer's own: `insn << 16 | block << 32` of the instruction that it belongs to or 0, its id, then bytes (length word, bytes).
+    pub const USER: u8 = 17;
 
     // What the guest does through the backdoor. The first word is the pc of the call, or where the vCPU goes on if it is another's; texts
-    // and bytes are a length word, then the bytes padded with 0. 15..=31 are free.
+    // and bytes are a length word, then the bytes padded with 0. 18..=31 are free.
 
     /// Tracing starts: scope, depth now. The instruction after it is the first.
     pub const TRACE_START: u8 = 32;

@@ -95,7 +95,7 @@ impl Record {
 
     /// It tells more of the block before it, and is never parted from it.
     pub fn belongs_to_block(self) -> bool {
-        matches!(self, Record::Other(kind::ACCESS | kind::ONCE, _))
+        matches!(self, Record::Other(kind::ACCESS | kind::ONCE | kind::REGS | kind::USER, _))
     }
 }
 

@@ -192,7 +192,11 @@ fn qemus(bin: &Path) -> bool {
     build(&["--target", &targets.join(","), "--analyzer", "trace"])
         && build(&["--target", "x86_64", "--analyzer", "count", "--analyzer", "hotspots", "--analyzer", "empty"])
         && build(&["--target", "x86_64", "--plain"])
+        && build(&["--target", &CURSOR.join(","), "--analyzer", &checkout().join("tests/cursor").to_string_lossy()])
 }
+
+/// Targets that the tests of the cursor run on.
+const CURSOR: [&str; 7] = ["x86_64", "aarch64", "arm", "riscv64", "mips", "ppc64le", "s390x"];
 
 fn run_all(tally: &mut Tally, long: bool) {
     let fmt = step("formatting", || cargo(&["fmt", "--all", "--check"], &[], tally));

@@ -77,6 +77,7 @@ pub struct Run {
     settings: Vec<String>,
     qemu_args: Vec<OsString>,
     keep: Option<Vec<Range<u64>>>,
+    check: bool,
     limit: Duration,
 }
 
@@ -94,6 +95,7 @@ impl Guest {
             settings: Vec::new(),
             qemu_args: Vec::new(),
             keep: None,
+            check: true,
             limit: Duration::from_secs(120),
         }
     }
@@ -151,6 +153,11 @@ impl Run {
         self.keep = Some(Vec::new());
         self
     }
+    /// The stream has gaps, or other reasons not to be verified as a whole.
+    pub fn unchecked(mut self) -> Run {
+        self.check = false;
+        self
+    }
     /// Gives it this long.
     pub fn limit(mut self, limit: Duration) -> Run {
         self.limit = limit;
@@ -184,9 +191,19 @@ impl Run {
         let (dog, _) = Watchdog::over(child.id(), self.limit);
         let (limit, stdin) = (self.limit, self.stdin.clone());
         let waiter = std::thread::spawn(move || finish(child, &stdin, limit));
-        let mut state = State { counts: BTreeMap::new(), events: Vec::new(), lost: 0 };
+        let mut state = State {
+            counts: BTreeMap::new(),
+            events: Vec::new(),
+            lost: 0,
+            findings: analyzer_check::consume::Findings::default(),
+        };
         let result = connect(&socket, false, Duration::from_secs(20)).and_then(|mut receiver| {
-            consumer::run(&mut receiver, &Collect { keep: self.keep.clone() }, &mut state, &Options { workers: 1 })
+            consumer::run(
+                &mut receiver,
+                &Collect { keep: self.keep.clone(), follow: Default::default() },
+                &mut state,
+                &Options { workers: 1 },
+            )
         });
         let finished = waiter.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         drop(dog);
@@ -198,6 +215,15 @@ impl Run {
                 finished.err()
             )
         });
+        state.findings.close();
+        if self.check {
+            let found = &state.findings.violations;
+            assert!(
+                found.is_empty(),
+                "the stream does not hold together:\n{}",
+                found[..found.len().min(20)].join("\n")
+            );
+        }
         Trace { events: state.events, counts: state.counts, lost: state.lost, finished, symbols: self.symbols, summary }
     }
 }
@@ -237,16 +263,19 @@ fn guest_line(what: &consumer::GuestEvent) -> String {
 
 struct Collect {
     keep: Option<Vec<Range<u64>>>,
+    /// Every stream is verified on the way.
+    follow: analyzer_check::consume::Follow,
 }
 
 struct State {
     counts: BTreeMap<u64, Counts>,
     events: Vec<Event>,
     lost: u64,
+    findings: analyzer_check::consume::Findings,
 }
 
 impl Consumer for Collect {
-    type Batch = (Vec<Event>, BTreeMap<u64, Counts>);
+    type Batch = (Vec<Event>, BTreeMap<u64, Counts>, analyzer_check::consume::Batch);
     type State = State;
 
     fn map(&self, chunk: &Chunk<'_>) -> Result<Self::Batch, Error> {
@@ -300,10 +329,11 @@ impl Consumer for Collect {
                 *all.entry(pc).or_default() += now;
             }
         }
-        Ok((events, all))
+        Ok((events, all, self.follow.map(chunk)?))
     }
 
-    fn reduce(&self, state: &mut State, _: &Stream, (events, counts): Self::Batch) -> Result<(), Error> {
+    fn reduce(&self, state: &mut State, stream: &Stream, (events, counts, found): Self::Batch) -> Result<(), Error> {
+        self.follow.reduce(&mut state.findings, stream, found)?;
         state.events.extend(events);
         for (pc, n) in counts {
             *state.counts.entry(pc).or_default() += n;
@@ -311,9 +341,13 @@ impl Consumer for Collect {
         Ok(())
     }
 
-    fn lost(&self, state: &mut State, _: &Stream, chunks: u64) -> Result<(), Error> {
+    fn lost(&self, state: &mut State, stream: &Stream, chunks: u64) -> Result<(), Error> {
         state.lost += chunks;
-        Ok(())
+        self.follow.lost(&mut state.findings, stream, chunks)
+    }
+
+    fn ended(&self, state: &mut State, stream: &Stream) -> Result<(), Error> {
+        self.follow.ended(&mut state.findings, stream)
     }
 }
 
@@ -394,7 +428,10 @@ impl Trace {
                 line
             }
             What::Other(o) => match o {
-                O::Start { .. } | O::Fork { .. } => o.name().to_string(),
+                O::Start { .. } | O::Fork { .. } | O::Once { .. } | O::Regs { .. } | O::RegSet { .. } => {
+                    o.name().to_string()
+                }
+                O::User { id, bytes, .. } => format!("user {id} {}", path(bytes)),
                 O::End { reason, code } => format!("end {} {code}", reason.name()),
                 O::Exec { path: p } => format!("exec {}", path(p)),
                 O::Syscall { pc, number, .. } => format!("syscall {} {number}", name(*pc)),

@@ -5,8 +5,6 @@
 //!   executed block, and a program that unloads one library and loads another at the same place is told right.
 //! * Each process has its own mappings; a forked one starts with its parent's.
 
-use crate::maps::{Maps, Place};
-use crate::symbols::{Function, Symbols};
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
     Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, Regions, Source,
@@ -17,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use symbols::{Function, Maps, Place, Symbols};
 
 /// Settings.
 #[derive(clap::Args, Clone, Debug)]

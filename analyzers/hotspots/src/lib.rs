@@ -2,9 +2,5 @@
 
 #[cfg(feature = "consume")]
 pub mod consume;
-#[cfg(feature = "consume")]
-mod maps;
 #[cfg(feature = "qemu")]
 mod qemu;
-#[cfg(feature = "consume")]
-mod symbols;

@@ -8,8 +8,8 @@
 //!   So `Batch` marks them, and `reduce` leaves out what was printed before.
 
 use consumer::{
-    Access, Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, GuestEvent, InsnExec, Item, Options, Pool,
-    Source, Status, Stream, Summary, run,
+    Access, Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, GuestEvent, InsnExec, Item, Options,
+    Pool, Source, Status, Stream, Summary, run,
 };
 use decode::Target;
 use std::collections::HashMap;
@@ -120,12 +120,11 @@ impl Scratch {
     }
 
     /// What follows the kind of event in the `fetch` line of an instruction.
-    fn insn(&mut self, format: Format, insn: &InsnExec<'_>) -> &str {
-        let number = insn.block().number as usize;
+    fn insn(&mut self, format: Format, block: &BlockInfo, index: usize) -> &str {
+        let number = block.number as usize;
         if self.blocks.len() <= number {
             self.blocks.resize_with(number + 1, || None);
         }
-        let block = insn.block();
         let target = self.target;
         let lines = self.blocks[number].get_or_insert_with(|| {
             (0..block.insns.len())
@@ -157,7 +156,7 @@ impl Scratch {
                 })
                 .collect()
         });
-        &lines[insn.index()]
+        &lines[index]
     }
 }
 
@@ -192,11 +191,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn block(&mut self, block: &BlockExec<'_>) {
+        let mut notes = block.notes().peekable();
         for insn in block.insns() {
             let from = self.batch.text.len();
             if insn.is_traced() {
                 let ev = if insn.status == Status::Aborted { "aborted" } else { "fetch" };
-                let what = self.scratch.insn(self.format, &insn);
+                let what = self.scratch.insn(self.format, insn.block(), insn.index());
                 let _ = match self.format {
                     Format::Text => writeln!(self.batch.text, "{} {ev:7} {what}", self.stream),
                     Format::Json => writeln!(self.batch.text, "{{\"stream\":{},\"ev\":\"{ev}\",{what}}}", self.stream),
@@ -212,6 +212,27 @@ impl Writer<'_> {
             for access in insn.accesses() {
                 self.access(insn.pc(), access);
             }
+            while let Some((_, note)) = notes.next_if(|(i, _)| usize::from(*i) <= insn.index()) {
+                self.note(Some(insn.pc()), &note);
+            }
+        }
+    }
+
+    /// What an analyzer added to an instruction.
+    fn note(&mut self, pc: Option<u64>, event: &Event) {
+        let mut all: Vec<_> = pc.map(|pc| ("pc", Field::Address(pc))).into_iter().collect();
+        all.extend(fields(event));
+        line(&mut self.batch.text, self.format, self.stream, event.name(), &all);
+    }
+
+    /// Instructions of a block that has no words of its own.
+    fn once(&mut self, block: &BlockInfo, insns: Range<usize>) {
+        for index in insns {
+            let what = self.scratch.insn(self.format, block, index);
+            let _ = match self.format {
+                Format::Text => writeln!(self.batch.text, "{} fetch   {what}", self.stream),
+                Format::Json => writeln!(self.batch.text, "{{\"stream\":{},\"ev\":\"fetch\",{what}}}", self.stream),
+            };
         }
     }
 
@@ -296,6 +317,11 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
         Event::Signal { number, from, to } => {
             vec![("number", n(*number)), ("pc", Address(*from)), ("handler", Address(*to))]
         }
+        // Printed as the instructions that they stand for.
+        Event::Once { .. } => vec![],
+        Event::Regs { set, values, .. } => vec![("set", n(*set)), ("values", Addresses(values.clone()))],
+        Event::RegSet { set, registers } => vec![("set", n(*set)), ("registers", Text(registers.clone()))],
+        Event::User { id, bytes, .. } => vec![("id", n(*id)), ("bytes", Text(bytes.clone()))],
         Event::Image { entry, bias, brk, path } => {
             vec![
                 ("pc", Address(*entry)),
@@ -391,6 +417,15 @@ impl<'o> Consumer for Lines<'o> {
             for item in chunk.items() {
                 match item? {
                     Item::Block(block) => writer.block(&block),
+                    Item::Event(Event::Once { block, insn, count }) => {
+                        let info = chunk.table().block(block)?;
+                        let first = usize::from(insn);
+                        writer.once(info, first..(first + usize::from(count)).min(info.insns.len()));
+                    }
+                    Item::Event(event @ (Event::Regs { block, insn, .. } | Event::User { block, insn, .. })) => {
+                        let insn = chunk.table().known(block).and_then(|b| b.insns.get(usize::from(insn)));
+                        writer.note(insn.map(|i| i.pc), &event);
+                    }
                     Item::Event(event) => writer.event(&event),
                 }
             }

@@ -31,6 +31,8 @@ struct Segment {
     offset: u64,
     len: u64,
     addr: u64,
+    /// It takes memory.
+    loaded: bool,
 }
 
 /// An ELF file's names. Empty if it could not be read.
@@ -108,7 +110,7 @@ impl Symbols {
             .segments()
             .map(|s| {
                 let (offset, len) = s.file_range();
-                Segment { offset, len, addr: s.address() }
+                Segment { offset, len, addr: s.address(), loaded: s.size() > 0 }
             })
             .collect();
         let plts = file
@@ -150,6 +152,28 @@ impl Symbols {
         let function = last?;
         let name = function.raw_name().ok()?;
         Some(Function { name: demangle(&name), start: 0 })
+    }
+
+    /// The lowest address that the file's segments take, at a page's start, and the one after the highest.
+    pub fn span(&self) -> (u64, u64) {
+        let low = self.segments.iter().filter(|s| s.loaded).map(|s| s.addr & !0xfff).min().unwrap_or(0);
+        let high = self.segments.iter().filter(|s| s.loaded).map(|s| s.addr.saturating_add(s.len)).max();
+        (low, high.unwrap_or(0).max(low))
+    }
+
+    /// Every piece of code that DWARF gives a source line: its addresses, the file and the line.
+    pub fn lines(&self) -> Vec<(u64, u64, String, u32)> {
+        let Some(lines) = &self.lines else { return Vec::new() };
+        let mut all = Vec::new();
+        for s in self.segments.iter().filter(|s| s.loaded) {
+            if let Ok(found) = lines.find_location_range(s.addr, s.addr.saturating_add(s.len)) {
+                all.extend(found.filter_map(|(start, len, location)| {
+                    let line = location.line.filter(|l| *l != 0)?;
+                    Some((start, start.saturating_add(len), location.file?.to_string(), line))
+                }));
+            }
+        }
+        all
     }
 
     /// Source file and line of an address.

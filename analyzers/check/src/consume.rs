@@ -1,0 +1,618 @@
+//! Follows every stream, and says what does not follow.
+
+use crate::flow::{self, Next, Static};
+use consumer::{
+    Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, GuestEvent, Item, Options, Pool, Source,
+    State as Ended, Stream, Summary, Sums,
+};
+use decode::Target;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Write;
+
+/// Settings.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
+pub struct Args {
+    /// How many violations are printed [default: 20]
+    #[arg(long = "violations", value_name = "N")]
+    pub most: Option<usize>,
+}
+
+impl Args {
+    /// The analysis with these settings.
+    pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
+        Box::new(Check { format, most: self.most.unwrap_or(20), findings: Findings::default() })
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Instructions, accesses and events looked at.
+    pub insns: u64,
+    /// Accesses looked at.
+    pub accesses: u64,
+    /// Steps of the pc that were checked against the code or an event.
+    pub steps: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Streams without an end: their process was killed, or is still running.
+    pub unended: u64,
+    /// What is wrong, the first [`Findings::KEPT`] of it.
+    pub violations: Vec<String>,
+    /// How much is wrong.
+    pub count: u64,
+    threads: HashMap<usize, Thread>,
+    processes: BTreeMap<usize, Process>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    next: Next,
+    order: Option<u64>,
+    started: bool,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Pages that were touched, by kind.
+    pages: HashSet<(bool, u64)>,
+    /// Every mapping that there ever was: start and end.
+    mappings: Vec<(u64, u64)>,
+}
+
+impl Findings {
+    /// Violations that are kept; more are only counted.
+    pub const KEPT: usize = 1000;
+
+    fn add(&mut self, what: String) {
+        self.count += 1;
+        if self.violations.len() < Self::KEPT {
+            self.violations.push(what);
+        }
+    }
+
+    /// Once everything has been consumed: what only the whole tells.
+    pub fn close(&mut self) {
+        let mut found = Vec::new();
+        for (number, process) in &mut self.processes {
+            process.mappings.sort_unstable();
+            let mut merged: Vec<(u64, u64)> = Vec::new();
+            for &(start, end) in &process.mappings {
+                match merged.last_mut() {
+                    Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                    _ => merged.push((start, end)),
+                }
+            }
+            let inside = |page: u64| {
+                let i = merged.partition_point(|m| m.0 <= page << PAGE_BITS);
+                i > 0 && page << PAGE_BITS < merged[i - 1].1
+            };
+            let mut outside: Vec<&(bool, u64)> = process.pages.iter().filter(|(_, page)| !inside(*page)).collect();
+            outside.sort_unstable();
+            for (code, page) in outside {
+                let what = if *code { "an instruction ran" } else { "an access was made" };
+                found.push(format!(
+                    "process {number}: {what} on the page {:#x}, which was never mapped",
+                    page << PAGE_BITS
+                ));
+            }
+        }
+        found.into_iter().for_each(|f| self.add(f));
+        self.unended = self.threads.values().filter(|t| !t.ended).count() as u64;
+    }
+}
+
+const PAGE_BITS: u32 = 12;
+/// Pages that the kernel shows to every process of x86_64 and ARM; QEMU does what is there itself.
+const KERNEL_PAGES: [u64; 2] = [0xffff_ffff_ff60_0000 >> PAGE_BITS, 0xffff_0000 >> PAGE_BITS];
+
+/// Follows chunks.
+#[derive(Default)]
+pub struct Follow {
+    scratch: Pool<Scratch>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    table: Option<u64>,
+    target: Option<Target>,
+    blocks: Vec<Option<Box<Static>>>,
+}
+
+/// What is known of one part of a stream.
+#[derive(Debug)]
+pub struct Batch {
+    /// The first place that the stream is at, before anything else has said where it may be.
+    first: Option<u64>,
+    next: Next,
+    order: u64,
+    started: bool,
+    ended: bool,
+    violations: Vec<String>,
+    pages: HashSet<(bool, u64)>,
+    mappings: Vec<(u64, u64)>,
+    insns: u64,
+    accesses: u64,
+    steps: u64,
+}
+
+impl Batch {
+    fn wrong(&mut self, chunk: &Chunk<'_>, what: impl std::fmt::Display) {
+        // Each chunk tells the first few: one mistake is often followed by others.
+        if self.violations.len() < 50 {
+            self.violations.push(format!("stream {}, chunk {}: {what}", chunk.stream().number, chunk.number()));
+        }
+    }
+
+    /// The stream is at `pc`.
+    fn arrive(&mut self, chunk: &Chunk<'_>, pc: u64, what: &str) {
+        match self.next {
+            Next::Entry => {
+                self.first.get_or_insert(pc);
+            }
+            next if !next.allows(pc) => self.wrong(chunk, unexplained(next, pc, what)),
+            Next::At(_) => self.steps += 1,
+            _ => {}
+        }
+    }
+}
+
+fn unexplained(next: Next, pc: u64, what: &str) -> String {
+    match next {
+        Next::At([a, b, c]) => {
+            let mut all = vec![a, b, c];
+            all.dedup();
+            let all: Vec<String> = all.iter().map(|p| format!("{p:#x}")).collect();
+            format!("{what} {pc:#x}, but the program goes on at {}", all.join(" or "))
+        }
+        _ => format!("{what} {pc:#x} while nothing is traced, or after the end"),
+    }
+}
+
+impl Scratch {
+    fn of(&mut self, block: &BlockExec<'_>) -> &Static {
+        let info = block.info();
+        let number = info.number as usize;
+        if self.blocks.len() <= number {
+            self.blocks.resize_with(number + 1, || None);
+        }
+        let target = self.target;
+        self.blocks[number].get_or_insert_with(|| Box::new(Static::of(target, info)))
+    }
+}
+
+impl Consumer for Follow {
+    type Batch = Batch;
+    type State = Findings;
+
+    fn map(&self, chunk: &Chunk<'_>) -> Result<Batch, Error> {
+        self.scratch.with(|scratch| {
+            let table = chunk.table();
+            if scratch.table != Some(table.serial()) {
+                *scratch = Scratch {
+                    table: Some(table.serial()),
+                    target: Target::named(&table.info().target),
+                    blocks: Vec::new(),
+                };
+            }
+            let mut b = Batch {
+                first: None,
+                next: Next::Entry,
+                order: chunk.order(),
+                started: false,
+                ended: false,
+                violations: Vec::new(),
+                pages: HashSet::new(),
+                mappings: Vec::new(),
+                insns: 0,
+                accesses: 0,
+                steps: 0,
+            };
+            let mut syscall = None;
+            let mut last_page = None;
+            for item in chunk.items() {
+                match item? {
+                    Item::Block(block) => block_of(chunk, scratch, &mut b, &block, &mut last_page),
+                    Item::Event(event) => event_of(chunk, &mut b, &event, &mut syscall),
+                }
+            }
+            Ok(b)
+        })
+    }
+
+    fn reduce(&self, all: &mut Findings, stream: &Stream, mut b: Batch) -> Result<(), Error> {
+        let thread = all.threads.entry(stream.number).or_insert(Thread {
+            next: Next::Any,
+            order: None,
+            started: false,
+            ended: false,
+        });
+        if let Some(pc) = b.first {
+            match thread.next {
+                next if !next.allows(pc) => b.violations.insert(
+                    0,
+                    format!("stream {}: {}", stream.number, unexplained(next, pc, "the next part begins at")),
+                ),
+                Next::At(_) => b.steps += 1,
+                _ => {}
+            }
+        }
+        if b.next != Next::Entry {
+            thread.next = b.next;
+        }
+        // Parts of one chunk share its number.
+        if thread.order.is_some_and(|o| o > b.order) {
+            b.violations.push(format!(
+                "stream {}: chunk number {} comes after {}",
+                stream.number,
+                b.order,
+                thread.order.unwrap_or_default()
+            ));
+        }
+        thread.order = Some(b.order);
+        thread.started |= b.started;
+        thread.ended |= b.ended;
+        let process = all.processes.entry(stream.process.number).or_default();
+        process.pages.extend(b.pages.drain());
+        process.mappings.append(&mut b.mappings);
+        all.insns += b.insns;
+        all.accesses += b.accesses;
+        all.steps += b.steps;
+        b.violations.into_iter().for_each(|v| all.add(v));
+        Ok(())
+    }
+
+    fn lost(&self, all: &mut Findings, stream: &Stream, _: u64) -> Result<(), Error> {
+        // What was lost cannot be followed.
+        if let Some(thread) = all.threads.get_mut(&stream.number) {
+            thread.next = Next::Any;
+        }
+        Ok(())
+    }
+
+    fn ended(&self, all: &mut Findings, stream: &Stream) -> Result<(), Error> {
+        all.streams += 1;
+        if all.threads.get(&stream.number).is_some_and(|t| !t.started) {
+            all.add(format!("stream {}: it does not begin with a start event", stream.number));
+        }
+        Ok(())
+    }
+}
+
+fn touch(b: &mut Batch, last: &mut Option<(bool, u64)>, code: bool, address: u64) {
+    let page = (code, address >> PAGE_BITS);
+    if *last != Some(page) {
+        *last = Some(page);
+        if !KERNEL_PAGES.contains(&page.1) {
+            b.pages.insert(page);
+        }
+    }
+}
+
+fn block_of(
+    chunk: &Chunk<'_>,
+    scratch: &mut Scratch,
+    b: &mut Batch,
+    block: &BlockExec<'_>,
+    last_page: &mut Option<(bool, u64)>,
+) {
+    let target = scratch.target;
+    let known = scratch.of(block);
+    let info = block.info();
+    if !known.whole {
+        // Between what is traced there is what is not.
+        b.next = Next::Any;
+    }
+    let pc = info.insns.get(block.start()).map_or(info.pc, |i| i.pc);
+    b.arrive(chunk, pc, "the next block is at");
+    touch(b, last_page, true, pc);
+    if let Some(i) = known.gap {
+        b.wrong(
+            chunk,
+            format_args!("in the block at {:#x}, instruction {i} does not follow the one before it", info.pc),
+        );
+    }
+
+    let (mut sums, mut traced) = (Sums::default(), 0);
+    for insn in block.insns() {
+        match insn.status {
+            consumer::Status::Retired => sums.insns += u64::from(insn.is_traced()),
+            consumer::Status::Aborted => sums.aborted += u64::from(insn.is_traced()),
+            consumer::Status::Continued => {}
+        }
+        traced += 1;
+        let expected = known.addresses.iter().find(|(i, _)| *i == insn.index()).map(|(_, a)| *a);
+        let mut found = expected.is_none();
+        let mut any = false;
+        for access in insn.accesses() {
+            any = true;
+            found |= Some(access.addr) == expected;
+            if access.is_store() {
+                sums.stores += 1;
+                sums.store_bytes += u64::from(access.size);
+            } else {
+                sums.loads += 1;
+                sums.load_bytes += u64::from(access.size);
+            }
+            touch(b, last_page, false, access.addr);
+            if access.size == 0 {
+                b.wrong(chunk, format_args!("an access of 0 bytes at {:#x}, pc {:#x}", access.addr, insn.pc()));
+            } else {
+                touch(b, last_page, false, access.addr.wrapping_add(u64::from(access.size) - 1));
+            }
+        }
+        if any && !found && insn.status == consumer::Status::Retired {
+            let at = expected.unwrap_or_default();
+            b.wrong(chunk, format_args!("the instruction at {:#x} accesses {at:#x}, but no event says so", insn.pc()));
+        }
+    }
+    let claimed = block.sums();
+    let ours = (sums.insns, sums.aborted, sums.loads, sums.stores, sums.load_bytes, sums.store_bytes);
+    let theirs =
+        (claimed.insns, claimed.aborted, claimed.loads, claimed.stores, claimed.load_bytes, claimed.store_bytes);
+    if ours != theirs {
+        b.wrong(chunk, format_args!("the block at {:#x} adds up to {ours:?}, but says {theirs:?}", info.pc));
+    }
+    b.insns += traced;
+    b.accesses += sums.loads + sums.stores;
+
+    let left = block.start() + block.retired();
+    let at = |i: usize| info.insns.get(i).map(|i| (i.pc, i.pc.wrapping_add(u64::from(i.len))));
+    b.next = match (block.state(), at(left)) {
+        _ if !known.whole => Next::Any,
+        (Ended::Complete, _) => known.next,
+        // A signal tells where it was; some come after the instruction.
+        (Ended::Aborted, Some((pc, next))) => Next::two(pc, next),
+        (Ended::Reexec | Ended::Split, Some((pc, _))) => Next::one(pc),
+        (Ended::Left, _) if left > 0 => flow::after(target, info, left - 1),
+        _ => Next::Any,
+    };
+}
+
+/// QEMU's results for a system call that returns from a signal handler, and for one that is made again.
+const SIGRETURN: i64 = -513;
+const RESTART: i64 = -512;
+
+fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Option<u64>) {
+    match event {
+        Event::Start { .. } => {
+            (b.started, b.next) = (true, Next::Any);
+        }
+        Event::End { .. } => {
+            (b.ended, b.next) = (true, Next::Nowhere);
+        }
+        Event::Syscall { pc, .. } => *syscall = Some(*pc),
+        Event::SyscallRet { result: SIGRETURN, .. } => b.next = Next::Any,
+        Event::SyscallRet { result: RESTART, .. } => {
+            b.next = match syscall {
+                Some(pc) => b.next.or(*pc),
+                // The call is in the part before.
+                None => Next::Any,
+            };
+            if b.next == Next::Entry {
+                b.next = Next::Any;
+            }
+        }
+        Event::Signal { from, to, .. } => {
+            b.arrive(chunk, *from, "a signal comes at");
+            b.next = Next::one(*to);
+        }
+        Event::Mmap { addr, len, .. } => {
+            let end = addr.saturating_add(*len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX);
+            b.mappings.push((*addr, end));
+        }
+        Event::Guest { what: GuestEvent::Stop { depth: 0, .. }, .. } => b.next = Next::Nowhere,
+        Event::Guest { what: GuestEvent::Start { .. }, .. } => b.next = Next::Any,
+        _ => {}
+    }
+}
+
+struct Check {
+    format: Format,
+    most: usize,
+    findings: Findings,
+}
+
+impl Analysis for Check {
+    fn name(&self) -> &'static str {
+        "check"
+    }
+
+    fn consume(
+        &mut self,
+        source: &mut dyn Source,
+        options: &Options,
+        _: &mut (dyn Write + Send),
+    ) -> Result<Summary, Error> {
+        let summary = consumer::run(source, &Follow::default(), &mut self.findings, options)?;
+        self.findings.close();
+        Ok(summary)
+    }
+
+    fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
+        let f = &self.findings;
+        let shown = &f.violations[..f.violations.len().min(self.most)];
+        match self.format {
+            Format::Text => {
+                for v in shown {
+                    writeln!(out, "{v}")?;
+                }
+                if f.count > shown.len() as u64 {
+                    writeln!(out, "… and {} more", f.count - shown.len() as u64)?;
+                }
+                writeln!(
+                    out,
+                    "check: {} violations; {} instructions, {} accesses, {} steps of the pc, {} streams{}",
+                    f.count,
+                    f.insns,
+                    f.accesses,
+                    f.steps,
+                    f.streams,
+                    if f.unended > 0 { format!(", {} of them without an end", f.unended) } else { String::new() }
+                )?;
+            }
+            Format::Json => {
+                let json = serde_json::json!({
+                    "violations": f.count,
+                    "shown": shown,
+                    "insns": f.insns,
+                    "accesses": f.accesses,
+                    "steps": f.steps,
+                    "streams": f.streams,
+                    "unended": f.unended,
+                });
+                writeln!(out, "{json}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verdict(&self) -> bool {
+        self.findings.count == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use consumer::layout::{FLAG_ABORTED, end, kind};
+    use consumer::testing::{ChunkBuilder, TableBuilder, feed, insn, load, store, with_path};
+
+    /// The code, all of it x86_64:
+    ///
+    /// ```text
+    /// a  0x1000  push %rbx (store 8)       0x1001  call 0x2000 (store 8)
+    /// b  0x2000  mov 0x3000(%rip) -> eax   (load 4 at 0x5006)
+    ///    0x2006  jne 0x2000
+    /// c  0x2008  ret (load 8)
+    /// d  0x1006  syscall
+    /// ```
+    struct Code {
+        table: TableBuilder,
+        a: u32,
+        b: u32,
+        c: u32,
+        d: u32,
+    }
+
+    fn code() -> Code {
+        let mut table = TableBuilder::new("x86_64", 8, false);
+        let call = [0xe8, 0xfa, 0x0f, 0, 0];
+        let a = table.block(0x1000, &[insn(&[0x53], &[store(8)]), insn(&call, &[store(8)])]);
+        let b = table.block(0x2000, &[insn(&[0x8b, 0x05, 0, 0x30, 0, 0], &[load(4)]), insn(&[0x75, 0xf8], &[])]);
+        let c = table.block(0x2008, &[insn(&[0xc3], &[load(8)])]);
+        let d = table.block(0x1006, &[insn(&[0x0f, 0x05], &[])]);
+        Code { table, a, b, c, d }
+    }
+
+    const STACK: u64 = 0x7000;
+
+    fn begin(chunk: ChunkBuilder) -> ChunkBuilder {
+        chunk
+            .record(kind::START, &[1, 1, 0, 0, 0])
+            .record(kind::MMAP, &with_path(&[0x1000, 0x2000, 5, 2, 0], "/prog"))
+            .record(kind::MMAP, &with_path(&[0x5000, 0x3000, 3, 0x22, 0], ""))
+    }
+
+    /// A run in which everything is as it should be; `change` builds the middle.
+    fn check(middle: impl Fn(&Code, ChunkBuilder) -> ChunkBuilder) -> (u64, Vec<String>) {
+        let c = code();
+        let chunk = middle(&c, begin(ChunkBuilder::new())).record(kind::END, &[end::EXIT, 0]);
+        verdict(c, vec![chunk.words()])
+    }
+
+    fn verdict(c: Code, chunks: Vec<Vec<u64>>) -> (u64, Vec<String>) {
+        let ((violations, steps), _) = feed(&Follow::default(), &c.table.finish(), &chunks, Findings::default, |f| {
+            let mut g = Findings { violations: f.violations.clone(), count: f.count, ..Findings::default() };
+            for (number, p) in &f.processes {
+                g.processes.insert(*number, Process { pages: p.pages.clone(), mappings: p.mappings.clone() });
+            }
+            g.close();
+            (g.violations, f.steps)
+        })
+        .unwrap();
+        (steps, violations)
+    }
+
+    fn good(c: &Code, chunk: ChunkBuilder) -> ChunkBuilder {
+        chunk
+            .block(c.a, &[STACK, STACK - 8])
+            .block(c.b, &[0x5006])
+            .block(c.b, &[0x5006])
+            .block(c.c, &[STACK - 8])
+            .block(c.d, &[])
+            .record(kind::SYSCALL, &[0x1006, 39, 0, 0, 0, 0, 0, 0, 0, 0])
+            .record(kind::SYSCALL_RET, &[39, 1])
+    }
+
+    #[test]
+    fn what_is_right_passes_and_each_step_counts() {
+        let (steps, violations) = check(good);
+        assert_eq!(violations, [""; 0]);
+        // Into b, round, out of it; the return's place is not in the code; the syscall's is the return's.
+        assert_eq!(steps, 3);
+    }
+
+    #[test]
+    fn the_step_between_two_chunks_is_checked() {
+        let c = code();
+        let one = begin(ChunkBuilder::new()).block(c.a, &[STACK, STACK - 8]).words();
+        let two = ChunkBuilder::new().block(c.b, &[0x5006]).record(kind::END, &[end::EXIT, 0]).words();
+        assert_eq!(verdict(c, vec![one.clone(), two]).1, [""; 0]);
+        let c = code();
+        let wrong = ChunkBuilder::new().block(c.c, &[STACK]).record(kind::END, &[end::EXIT, 0]).words();
+        let (_, violations) = verdict(c, vec![one, wrong]);
+        assert_eq!(violations.len(), 1);
+        assert!(violations[0].contains("0x2008") && violations[0].contains("0x2000"), "{violations:?}");
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let found = |middle: fn(&Code, ChunkBuilder) -> ChunkBuilder, parts: &[&str]| {
+            let (_, violations) = check(middle);
+            assert_eq!(violations.len(), 1, "{parts:?}: {violations:?}");
+            for part in parts {
+                assert!(violations[0].contains(part), "'{part}' is not said: {violations:?}");
+            }
+        };
+        // A block is missing: the call's.
+        found(|c, k| k.block(c.a, &[STACK, STACK]).block(c.c, &[STACK]), &["0x2008", "0x2000"]);
+        // A branch goes where it cannot.
+        found(|c, k| k.block(c.b, &[0x5006]).block(c.a, &[STACK, STACK]), &["0x1000", "0x2008 or 0x2000"]);
+        // A signal from elsewhere.
+        found(
+            |c, k| k.block(c.a, &[STACK, STACK]).record(kind::SIGNAL, &[14, 0x1006, 0x2000]),
+            &["a signal", "0x1006"],
+        );
+        // What faulted is not what the signal says.
+        found(
+            |c, k| {
+                k.partial(c.a, 1, FLAG_ABORTED, 1, &[STACK, 0])
+                    .record(kind::SIGNAL, &[11, 0x1000, 0x2000])
+                    .block(c.b, &[0x5006])
+            },
+            &["a signal", "0x1000", "0x1001"],
+        );
+        // Outside of every mapping.
+        found(|c, k| k.block(c.c, &[0x9000]), &["0x9000", "never mapped"]);
+        // Not where the instruction says.
+        found(|c, k| k.block(c.b, &[0x5010]), &["0x2000", "0x5006"]);
+        // Something runs after the end.
+        found(|c, k| k.record(kind::END, &[end::EXIT, 0]).block(c.c, &[STACK]), &["after the end"]);
+    }
+
+    #[test]
+    fn a_fault_that_a_handler_mends_is_explained() {
+        let (steps, violations) = check(|c, k| {
+            k.partial(c.a, 1, FLAG_ABORTED, 1, &[STACK, 0])
+                .record(kind::SIGNAL, &[11, 0x1001, 0x2008])
+                .block(c.c, &[STACK])
+                .record(kind::SYSCALL_RET, &[15, SIGRETURN as u64])
+                .block(c.a, &[STACK, STACK])
+        });
+        assert_eq!(violations, [""; 0]);
+        assert_eq!(steps, 2);
+    }
+}

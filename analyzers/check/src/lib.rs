@@ -1,0 +1,8 @@
+//! `check`: verifies a stream.
+
+#[cfg(feature = "consume")]
+pub mod consume;
+#[cfg(feature = "consume")]
+mod flow;
+#[cfg(feature = "qemu")]
+mod qemu;

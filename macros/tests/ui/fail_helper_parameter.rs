@@ -1,0 +1,8 @@
+use instrument::prelude::*;
+
+#[helper]
+fn on_store(name: &str) {
+    let _ = name;
+}
+
+fn main() {}
