@@ -506,3 +506,45 @@ fn calls_across_pages_and_in_it_blocks() {
         assert_eq!(out(&g.run().counts().trace().code(0)), expected, "{isa:?}");
     }
 }
+
+#[test]
+fn analyzers_own_operations_are_answered_by_its_method() {
+    let folder = trapline_tests::scratch();
+    let root = checkout().display();
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    file(
+        "Cargo.toml",
+        format!(
+            "[package]\nname = \"answers\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[lib]\ncrate-type = [\"staticlib\"]\n\
+             [dependencies]\ninstrument = {{ path = \"{root}/instrument\", package = \"trapline-instrument\" }}\n\
+             macros = {{ path = \"{root}/macros\", package = \"trapline-macros\" }}\n[workspace]\n"
+        ),
+    );
+    file(
+        "src/lib.rs",
+        "use instrument::prelude::*;\nuse std::sync::atomic::{AtomicU64, Ordering};\n\
+         struct Answers { calls: AtomicU64 }\n\
+         #[analyzer]\nimpl Analyzer for Answers {\n\
+         fn new(_: &Qemu) -> Self { Answers { calls: AtomicU64::new(0) } }\n\
+         fn backdoor(&self, vcpu: &mut Vcpu, call: Call) -> u64 {\n\
+         let n = self.calls.fetch_add(1, Ordering::Relaxed);\n\
+         match call.op() {\n\
+         0x8001 => call.args().iter().sum::<u64>() + 1000 * vcpu.index() as u64,\n\
+         0x8002 => n,\n\
+         0x41 => call.data().iter().map(|b| u64::from(*b)).sum(),\n\
+         // Not its own: what it gives is not the guest's result.\n\
+         _ => 12345,\n\
+         } } }\n"
+            .to_string(),
+    );
+    let g = guest("backdoor_user", Isa::X86_64);
+    let mut command = Command::new(trapline());
+    command.args(["run", "--start-off", "-a"]).arg(folder.path()).args(["-o", "/dev/null", "--"]).arg(&g.path);
+    let f = within(Duration::from_secs(900), &mut command).code(0);
+    // Two built-in calls and two of its own came before the one that asks for their number.
+    assert_eq!(f.out(), "mark 0\nuser 21\nanalyzer 294\nmark 0\ncalls 4\nother 12345\n", "{}", f.err());
+}

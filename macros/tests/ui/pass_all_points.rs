@@ -20,6 +20,10 @@ impl Analyzer for Mine {
             point.trace_value();
         }
     }
+
+    fn backdoor(&self, vcpu: &mut Vcpu, call: Call) -> u64 {
+        if call.op() == 0x8000 && call.is_own() { call.args()[0] + vcpu.index() as u64 } else { call.result() as u64 }
+    }
 }
 
 fn main() {}
