@@ -166,6 +166,7 @@ fn compilers() -> bool {
 fn libraries(packages: &[&str]) -> Vec<String> {
     packages
         .iter()
+        .filter(|package| package.starts_with("gcc"))
         .map(|package| match *package {
             "gcc" => "libc6-dev".into(),
             "gcc-x86-64-linux-gnu" => "libc6-dev-amd64-cross".into(),

@@ -92,6 +92,8 @@ pub fn cross_compilers() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
         crate::ALL.iter().map(|isa: &Isa| (format!("{}-gcc", isa.triplet()), isa.package().to_string())).collect();
     all.dedup();
+    // What reads our output.
+    all.push(("callgrind_annotate".into(), "valgrind".into()));
     all
 }
 

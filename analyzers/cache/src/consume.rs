@@ -4,7 +4,7 @@ use crate::model::{Cache, Policy, Reuse, Shape};
 use comfy_table::{CellAlignment, Table, presets};
 use consumer::{Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Source, Stream, Summary};
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::Write;
 use symbols::{Maps, Place, Symbolizer};
 
 /// Settings.
@@ -153,7 +153,7 @@ impl Consumer for Simulate<'_> {
         let args = self.0;
         let All { threads, processes, places, l1i, l1d, l2, .. } = all;
         if let std::collections::hash_map::Entry::Vacant(e) = threads.entry(stream.number) {
-            let made = |shape| Cache::new(shape, args.policy).map_err(io::Error::other);
+            let made = |shape| Cache::new(shape, args.policy).map_err(Error::Consumer);
             e.insert(Levels {
                 instructions: made(args.l1)?,
                 data: if args.unified { None } else { Some(made(args.l1)?) },
@@ -280,7 +280,7 @@ impl Analysis for Caches {
     ) -> Result<Summary, Error> {
         // What the policy cannot have is told before the program has run.
         for shape in [self.args.l1, self.args.l2] {
-            Cache::new(shape, self.args.policy).map_err(io::Error::other)?;
+            Cache::new(shape, self.args.policy).map_err(Error::Consumer)?;
         }
         consumer::run(source, &Simulate(&self.args), &mut self.all, options)
     }

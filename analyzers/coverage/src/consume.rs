@@ -228,7 +228,7 @@ impl Analysis for Coverage {
     ) -> Result<Summary, Error> {
         // A file that cannot be merged is told before the program has run.
         for path in &self.args.merge {
-            self.ran.merge(path).map_err(io::Error::other)?;
+            self.ran.merge(path).map_err(Error::Consumer)?;
         }
         consumer::run(source, &Collect, &mut self.ran, options)
     }

@@ -51,6 +51,9 @@ pub fn write(out: &mut dyn Write, modules: &Modules) -> io::Result<()> {
 /// # Errors
 /// What is wrong with it.
 pub fn read(bytes: &[u8]) -> Result<Modules, String> {
+    if !bytes.starts_with(b"DRCOV VERSION: 2") {
+        return Err("it does not begin with 'DRCOV VERSION: 2'".into());
+    }
     let mut rest = bytes;
     let mut line = || -> Result<&str, String> {
         let end = rest.iter().position(|b| *b == b'\n').ok_or("it ends in the middle of the header")?;
