@@ -193,6 +193,7 @@ pub const GUESTS: &[Row] = &[
     row("backdoor_roi.c", How::Static, X86, &["-fno-toplevel-reorder"]),
     row("backdoor_threads.c", How::Static, X86, &[]),
     row("backdoor_million.c", How::Static, X86, &[]),
+    row("backdoor_icount.c", How::Static, X86, &[]),
     row("backdoor_user.c", How::Static, X86, &[]),
     row("backdoor_host.c", How::Static, X86, &[]),
     row("backdoor_fuzz.c", How::Static, EVERY, &[]),

@@ -548,3 +548,32 @@ fn analyzers_own_operations_are_answered_by_its_method() {
     // Two built-in calls and two of its own came before the one that asks for their number.
     assert_eq!(f.out(), "mark 0\nuser 21\nanalyzer 294\nmark 0\ncalls 4\nother 12345\n", "{}", f.err());
 }
+
+#[test]
+fn instructions_are_counted_for_who_asks() {
+    let g = guest("backdoor_icount", Isa::X86_64);
+    // Nobody counts.
+    assert_eq!(out(&off(&g).counts().trace().code(0)), ["-38"]);
+    // Between the two calls: what stores the first result, 100 instructions, what loads the command and its arguments; and the first call.
+    let t = off(&g).setting("icount=on").counts().trace().code(0);
+    assert_eq!(out(&t), ["105"]);
+    // The same traced, and in a window.
+    assert_eq!(out(&g.run().setting("icount=on").counts().trace().code(0)), ["105"]);
+    assert_eq!(out(&g.run().setting("skip=10").setting("count=20000").counts().trace().code(0)), ["105"]);
+}
+
+#[test]
+fn under_the_distributions_qemu_nothing_happens() {
+    let mut tried = 0;
+    for isa in ALL {
+        let program = format!("/usr/bin/qemu-{}", isa.target());
+        if std::path::Path::new(&program).exists() {
+            let f = within(LIMIT, Command::new(&program).arg(guest("backdoor_ops", isa).path)).code(0);
+            is_unharmed(&f.out(), isa);
+            let f = within(LIMIT, Command::new(&program).arg(guest("backdoor_illegal", isa).path)).code(0);
+            assert!(f.out().contains("good_magic signal 4 at 0"), "{isa:?}: {}", f.out());
+            tried += 1;
+        }
+    }
+    println!("{tried} ISAs (Debian: qemu-user)");
+}

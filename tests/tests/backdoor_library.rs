@@ -286,3 +286,25 @@ fn python_under_trapline_traces_what_is_in_the_block() {
     let fetched = text.lines().filter(|l| l.contains(" fetch ")).count();
     assert!((1000..1_000_000).contains(&fetched), "{fetched}");
 }
+
+#[test]
+fn rust_guards_stop_when_they_are_dropped() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let folder = scratch();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(checkout()).args(["build", "-q", "-p", "trapline-guest", "--example", "hello", "--target-dir"]);
+    within(LIMIT, build.arg(folder.path())).code(0);
+    let program = folder.path().join("debug/examples/hello");
+    assert_eq!(within(LIMIT, &mut Command::new(&program)).code(0).out(), "nobody answers\n610\n");
+    let log = folder.path().join("trace");
+    let mut run = Command::new(trapline_tests::trapline());
+    run.args(["run", "--start-off", "-a", "trace", "-o"]).arg(&log).arg("--").arg(&program);
+    assert_eq!(within(LIMIT, &mut run).code(0).out(), "Trapline answers\n610\n");
+    let text = fs::read_to_string(&log).unwrap();
+    let place = |what: &str| text.lines().position(|l| l.contains(what)).unwrap_or_else(|| panic!("no {what}"));
+    let places = [r#"roi_begin"#, "trace_start", "trace_stop", "roi_end", r#"value=610 name="result""#].map(place);
+    assert!(places.is_sorted(), "{places:?}");
+}

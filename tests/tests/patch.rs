@@ -251,11 +251,11 @@ fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
 }
 
 /// The ops after optimisation, by block. Pointers of the process, and numbers of temporaries, say nothing.
-fn ops(binary: &Path, program: &Path) -> Vec<String> {
+fn ops(binary: &Path, args: &[&str], program: &Path) -> Vec<String> {
     let folder = scratch();
     let log = folder.path().join("log");
     let mut command = Command::new("setarch");
-    command.arg("-R").arg(binary).args(["-d", "op_opt", "-D"]).arg(&log).arg(program);
+    command.arg("-R").arg(binary).args(["-d", "op_opt", "-D"]).arg(&log).args(args).arg(program);
     within(LIMIT, &mut command);
     let mut names: Vec<String> = Vec::new();
     let mut lines = Vec::new();
@@ -296,10 +296,24 @@ fn ops(binary: &Path, program: &Path) -> Vec<String> {
 fn empty_analyzer_generates_no_code() {
     for name in ["x86_helper_accesses", "x86_branches", "x86_smc", "x86_gather"] {
         let g = guest(name, Isa::X86_64);
-        let plain = ops(&qemu("x86_64", "plain"), &g.path);
-        let empty = ops(&qemu("x86_64", "empty"), &g.path);
+        let plain = ops(&qemu("x86_64", "plain"), &[], &g.path);
+        let empty = ops(&qemu("x86_64", "empty"), &[], &g.path);
         assert!(plain.len() > 50);
         same(&empty, &plain.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn stopped_code_is_that_of_unpatched_qemu() {
+    // Everything is traced once it is started, but it is not: what is generated is QEMU's own.
+    let folder = scratch();
+    let off = format!("socket={},start=off", folder.path().join("s").display());
+    for name in ["x86_helper_accesses", "x86_branches", "x86_smc", "x86_gather"] {
+        let g = guest(name, Isa::X86_64);
+        let plain = ops(&qemu("x86_64", "plain"), &[], &g.path);
+        let stopped = ops(&qemu("x86_64", "trace"), &["-trapline", &off], &g.path);
+        assert!(plain.len() > 50);
+        same(&stopped, &plain.iter().map(|l| l.as_str()).collect::<Vec<_>>());
     }
 }
 
