@@ -378,7 +378,7 @@ const RESTART: i64 = -512;
 fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Option<u64>) {
     match event {
         Event::Start { .. } => {
-            (b.started, b.next) = (true, Next::Any);
+            (b.started, b.next) = (true, Next::Begun);
         }
         Event::End { .. } => {
             (b.ended, b.next) = (true, Next::Nowhere);
@@ -395,15 +395,20 @@ fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Optio
                 b.next = Next::Any;
             }
         }
-        Event::Signal { from, to, .. } => {
-            b.arrive(chunk, *from, "a signal comes at");
-            b.next = Next::one(*to);
-        }
+        Event::Signal { from, to, .. } => match b.next {
+            // Told whether anything is traced or not.
+            Next::Begun | Next::Off => {}
+            Next::Entry => b.next = Next::Any,
+            _ => {
+                b.arrive(chunk, *from, "a signal comes at");
+                b.next = Next::one(*to);
+            }
+        },
         Event::Mmap { addr, len, .. } => {
             let end = addr.saturating_add(*len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX);
             b.mappings.push((*addr, end));
         }
-        Event::Guest { what: GuestEvent::Stop { depth: 0, .. }, .. } => b.next = Next::Nowhere,
+        Event::Guest { what: GuestEvent::Stop { depth: 0, .. }, .. } => b.next = Next::Off,
         Event::Guest { what: GuestEvent::Start { .. }, .. } => b.next = Next::Any,
         _ => {}
     }
@@ -601,6 +606,28 @@ mod tests {
         found(|c, k| k.block(c.b, &[0x5010]), &["0x2000", "0x5006"]);
         // Something runs after the end.
         found(|c, k| k.record(kind::END, &[end::EXIT, 0]).block(c.c, &[STACK]), &["after the end"]);
+        // Something runs although tracing has stopped.
+        found(
+            |c, k| k.block(c.c, &[STACK]).record(kind::TRACE_STOP, &[0x2008, 0, 0]).block(c.d, &[]),
+            &["0x1006", "nothing is traced"],
+        );
+    }
+
+    #[test]
+    fn signals_come_while_nothing_is_traced() {
+        let signal = [14, 0x1234, 0x5678];
+        let (_, violations) = check(|c, k| {
+            k.record(kind::SIGNAL, &signal)
+                .record(kind::SIGNAL, &signal)
+                .record(kind::TRACE_START, &[0x1000, 0, 1])
+                .block(c.a, &[STACK, STACK])
+                .record(kind::TRACE_STOP, &[0x2000, 0, 0])
+                .record(kind::SIGNAL, &signal)
+                .record(kind::SIGNAL, &signal)
+                .record(kind::TRACE_START, &[0x2000, 0, 1])
+                .block(c.b, &[0x5006])
+        });
+        assert_eq!(violations, [""; 0]);
     }
 
     #[test]

@@ -10,7 +10,11 @@ pub enum Next {
     Entry,
     /// Anywhere.
     Any,
-    /// The stream has ended, or tracing has stopped: nowhere.
+    /// The stream has begun, and nothing has been traced yet.
+    Begun,
+    /// Tracing has stopped: nowhere, but that signals may come.
+    Off,
+    /// The stream has ended: nowhere.
     Nowhere,
     /// One of these.
     At([u64; 3]),
@@ -35,8 +39,8 @@ impl Next {
 
     pub fn allows(self, pc: u64) -> bool {
         match self {
-            Next::Entry | Next::Any => true,
-            Next::Nowhere => false,
+            Next::Entry | Next::Any | Next::Begun => true,
+            Next::Off | Next::Nowhere => false,
             Next::At(all) => all.contains(&pc),
         }
     }
