@@ -74,3 +74,13 @@ fn every_command_of_the_readme_works() {
         }
     }
 }
+
+/// The book's page on analyzers has what their crates say of themselves.
+#[test]
+fn the_book_lists_every_analyzer_with_its_own_words() {
+    let page = fs::read_to_string(checkout().join("docs/src/analyzers.md")).expect("the page");
+    for entry in fs::read_dir(checkout().join("analyzers")).expect("analyzers").filter_map(|e| e.ok()) {
+        let Ok(own) = fs::read_to_string(entry.path().join("README.md")) else { continue };
+        assert!(page.contains(&own.replacen("# ", "## ", 1)), "{} is not on the page as it is", entry.path().display());
+    }
+}
