@@ -395,9 +395,13 @@ fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Optio
                 b.next = Next::Any;
             }
         }
+        // Signals are told while tracing is stopped, too.
+        Event::Signal { .. } if b.next == Next::Nowhere => {}
         Event::Signal { from, to, .. } => {
+            // Where nothing is known of the place, perhaps nothing is traced, and the handler is not, either.
+            let followed = matches!(b.next, Next::At(_));
             b.arrive(chunk, *from, "a signal comes at");
-            b.next = Next::one(*to);
+            b.next = if followed { Next::one(*to) } else { Next::Any };
         }
         Event::Mmap { addr, len, .. } => {
             let end = addr.saturating_add(*len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX);
