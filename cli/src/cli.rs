@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::analyzer::{self, Analyzer};
+use crate::bench;
 use crate::build;
 use crate::cache::Cache;
 use crate::control::Control;
@@ -62,6 +63,8 @@ enum Cmd {
     Check(Check),
     /// Make a crate for an analyzer of your own: both halves, a test, a README
     New(New),
+    /// Measure what tracing costs, as ratios to unpatched QEMU
+    Bench(bench::Bench),
     /// List the analyzers that ship
     List,
     /// Say what this machine has, what it lacks, and how to get it
@@ -229,6 +232,7 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             let made = new::make(&Home::find()?, &args.path, args.git.as_deref())?;
             print(made.as_bytes())
         }
+        Cmd::Bench(args) => bench::run(args),
         Cmd::List => list(),
         Cmd::Doctor(args) => doctor::run(args.qemu_src.as_deref()),
         Cmd::Completions { shell } => {

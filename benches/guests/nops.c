@@ -1,0 +1,10 @@
+/* A loop of 100 nops: 1.1 * 10^9 instructions. Not in the mean of the others. */
+#define TEN(X) X X X X X X X X X X
+
+int main(void)
+{
+    for (volatile long n = 10700000; n; n--) {
+        __asm__ volatile(TEN(TEN("nop\n\t")));
+    }
+    return 0;
+}
