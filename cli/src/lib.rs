@@ -16,7 +16,7 @@
 //! | [`run`], [`guest`] | the guest as a child process that the user cannot tell from the real thing |
 //! | [`session`] | the consuming half of the shipped analyzers, attached to the guest |
 //!
-//! Beside them: [`cli`] (the arguments), [`new`] (crates to begin with), [`bench`] (what tracing costs), [`doctor`], [`progress`], [`exec`] (commands with a log) and [`error`].
+//! Beside them: [`cli`] (the arguments), [`new`] (crates to begin with), [`mod@bench`] (what tracing costs), [`doctor`], [`progress`], [`exec`] (commands with a log) and [`error`].
 
 pub mod analyzer;
 pub mod apt;

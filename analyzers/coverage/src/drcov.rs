@@ -46,7 +46,7 @@ pub fn write(out: &mut dyn Write, modules: &Modules) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what [`write`] or another tool wrote.
+/// Reads what [`write()`] or another tool wrote.
 ///
 /// # Errors
 /// What is wrong with it.
