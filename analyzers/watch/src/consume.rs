@@ -196,14 +196,18 @@ impl Analysis for Watch {
 
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         let Seen { stores, ranges, lost } = self.seen;
-        if self.format == Format::Json {
-            return Ok(());
-        }
         match (ranges, &self.args.symbol) {
             (0, Some(name)) => {
-                writeln!(out, "watch: the program has no symbol '{name}'; --addresses LO-HI watches what has no name")?
+                return Err(Error::Consumer(format!(
+                    "the program has no symbol '{name}' with an address; --addresses LO-HI watches what has no name"
+                )));
             }
-            (0, None) => writeln!(out, "watch: nothing was watched: --addresses LO-HI or --symbol NAME says what")?,
+            (0, None) => {
+                return Err(Error::Consumer(
+                    "nothing was watched: --addresses LO-HI or --symbol NAME says what".into(),
+                ));
+            }
+            _ if self.format == Format::Json => return Ok(()),
             _ => writeln!(out, "watch: {stores} stores")?,
         }
         if lost > 0 {
