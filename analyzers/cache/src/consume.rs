@@ -171,9 +171,9 @@ impl Consumer for Simulate<'_> {
         let (Some(levels), Some(process)) = (threads.get_mut(&stream.number), processes.get_mut(&number)) else {
             return Ok(());
         };
-        // Lines of the second level may be longer, or shorter.
+        // Lines of the second level may be longer.
         let (from, to) = (args.l1.line.trailing_zeros(), args.l2.line.trailing_zeros());
-        let second = |line: u64| if to >= from { line >> (to - from) } else { line << (from - to) };
+        let second = |line: u64| line >> to.saturating_sub(from);
         for step in batch {
             match step {
                 Step::Code(first, last) => {
@@ -281,6 +281,12 @@ impl Analysis for Caches {
         // What the policy cannot have is told before the program has run.
         for shape in [self.args.l1, self.args.l2] {
             Cache::new(shape, self.args.policy).map_err(Error::Consumer)?;
+        }
+        let (first, second) = (self.args.l1.line, self.args.l2.line);
+        if second < first {
+            return Err(Error::Consumer(format!(
+                "lines of {second} bytes behind lines of {first}: the second level's must be as long or longer"
+            )));
         }
         consumer::run(source, &Simulate(&self.args), &mut self.all, options)
     }

@@ -21,12 +21,15 @@ impl Shape {
     }
 }
 
+/// Larger than any there is; what is known of each line takes room, too.
+const MOST: u64 = 1 << 32;
+
 impl FromStr for Shape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Shape, String> {
-        let parts: Vec<u64> = text.split(':').map_while(|p| p.parse().ok()).collect();
-        let &[size, ways, line] = parts.as_slice() else {
+        let parts: Option<Vec<u64>> = text.split(':').map(|p| p.parse().ok()).collect();
+        let Some(&[size, ways, line]) = parts.as_deref() else {
             return Err(format!("'{text}' is not SIZE:WAYS:LINE, three numbers of bytes and ways"));
         };
         let shape = Shape { size, ways, line };
@@ -35,6 +38,9 @@ impl FromStr for Shape {
         }
         if ways == 0 || ways > 1024 || ways.checked_mul(line).is_none_or(|w| w == 0 || size % w != 0 || size == 0) {
             return Err(format!("{size} bytes cannot be divided into sets of {ways} lines of {line} bytes"));
+        }
+        if size > MOST {
+            return Err(format!("a cache of {size} bytes: at most {MOST} can be simulated"));
         }
         if !shape.sets().is_power_of_two() {
             return Err(format!("'{text}' has {} sets: a power of two is expected", shape.sets()));
@@ -293,7 +299,19 @@ mod tests {
 
     #[test]
     fn shapes_that_cannot_be_are_refused() {
-        for bad in ["", "32768", "32768:8", "32768:8:48", "1000:2:64", "0:1:64", "32768:0:64", "98304:8:64", "a:b:c"] {
+        for bad in [
+            "",
+            "32768",
+            "32768:8",
+            "32768:8:48",
+            "1000:2:64",
+            "0:1:64",
+            "32768:0:64",
+            "98304:8:64",
+            "a:b:c",
+            "32768:8:64:x",
+            "1152921504606846976:8:64",
+        ] {
             assert!(bad.parse::<Shape>().is_err(), "{bad}");
         }
         assert_eq!("32768:8:64".parse::<Shape>().unwrap().sets(), 64);

@@ -83,11 +83,39 @@ struct Thread {
 struct All {
     threads: BTreeMap<usize, Thread>,
     processes: BTreeMap<usize, Process>,
-    symbols: Symbolizer,
-    names: Vec<Name>,
-    numbers: HashMap<(String, String, u64), Function>,
+    names: Names,
     command: String,
     lost: u64,
+}
+
+/// The functions that were met.
+#[derive(Default)]
+struct Names {
+    symbols: Symbolizer,
+    all: Vec<Name>,
+    numbers: HashMap<(String, String, u64), Function>,
+}
+
+impl Names {
+    /// The function at `pc`, and whether it begins there.
+    fn function(&mut self, process: &mut Process, pc: u64) -> (Function, bool) {
+        let Process { maps, known, .. } = process;
+        *known.entry(pc).or_insert_with(|| {
+            let at = self.symbols.locate(&maps.place(pc));
+            let (name, start) = match at.function {
+                Some(f) => (f.name, f.start),
+                None => (format!("{:#x}", at.addr & !0xfff), 0),
+            };
+            let module = at.module.unwrap_or_default();
+            let file = at.line.map(|l| l.0).unwrap_or_default();
+            let key = (module.clone(), name.clone(), start);
+            let function = *self.numbers.entry(key).or_insert_with(|| {
+                self.all.push(Name { function: name, module, file });
+                (self.all.len() - 1) as Function
+            });
+            (function, start != 0 && start == at.addr)
+        })
+    }
 }
 
 impl Scratch {
@@ -166,24 +194,11 @@ impl Consumer for Follow {
             ..Thread::default()
         });
         let Some(process) = all.processes.get_mut(&number) else { return Ok(()) };
+        let names = &mut all.names;
         for part in parts {
             match part {
                 Part::Block(pc, insns, step, slot) => {
-                    let (function, entry) = *process.known.entry(pc).or_insert_with(|| {
-                        let at = all.symbols.locate(&process.maps.place(pc));
-                        let (name, start) = match at.function {
-                            Some(f) => (f.name, f.start),
-                            None => (format!("{:#x}", at.addr & !0xfff), 0),
-                        };
-                        let module = at.module.unwrap_or_default();
-                        let file = at.line.map(|l| l.0).unwrap_or_default();
-                        let key = (module.clone(), name.clone(), start);
-                        let function = *all.numbers.entry(key).or_insert_with(|| {
-                            all.names.push(Name { function: name, module, file });
-                            (all.names.len() - 1) as Function
-                        });
-                        (function, start != 0 && start == at.addr)
-                    });
+                    let (function, entry) = names.function(process, pc);
                     let Thread { tree, stack, .. } = thread;
                     stack.arrive(tree, thread.step.take().unwrap_or(Step::Jump), pc, function, entry);
                     stack.count(tree, insns);
@@ -193,7 +208,14 @@ impl Consumer for Follow {
                         false => thread.step = Some(step),
                     }
                 }
-                Part::Event(Event::Signal { from, .. }) => thread.step = Some(Step::Signal(from)),
+                Part::Event(Event::Signal { from, .. }) => {
+                    // It may strike before the first instruction of what was called, or of another signal's handler.
+                    if let Some(step) = thread.step.take() {
+                        let (function, entry) = names.function(process, from);
+                        thread.stack.arrive(&mut thread.tree, step, from, function, entry);
+                    }
+                    thread.step = Some(Step::Signal(from));
+                }
                 Part::Event(Event::SyscallRet { .. }) => thread.step = Some(Step::Return),
                 Part::Event(event) => {
                     process.known.clear();
@@ -212,7 +234,7 @@ impl Consumer for Follow {
     fn lost(&self, all: &mut All, stream: &Stream, chunks: u64) -> Result<(), Error> {
         all.lost += chunks;
         if let Some(thread) = all.threads.get_mut(&stream.number) {
-            thread.stack = Stack::default();
+            (thread.stack, thread.step, thread.later) = (Stack::default(), None, None);
         }
         Ok(())
     }
@@ -245,7 +267,7 @@ impl Calls {
                 continue;
             }
             let data = &thread.tree.nodes[node];
-            let name = &self.all.names[data.function as usize].function;
+            let name = &self.all.names.all[data.function as usize].function;
             let shown = depth.min(60);
             writeln!(
                 out,
@@ -264,7 +286,7 @@ impl Calls {
         let data = &thread.tree.nodes[node];
         let calls: Vec<_> =
             thread.tree.children(node, inclusive).into_iter().map(|n| self.json(thread, n, inclusive)).collect();
-        let name = &self.all.names[data.function as usize];
+        let name = &self.all.names.all[data.function as usize];
         serde_json::json!({
             "function": name.function,
             "module": name.module,
@@ -294,12 +316,14 @@ impl Analysis for Calls {
         let all = &self.all;
         if let Some(path) = &self.args.folded {
             to_file(path, |out| {
-                all.threads.values().try_for_each(|t| output::folded(out, &Self::thread_name(t), &t.tree, &all.names))
+                all.threads
+                    .values()
+                    .try_for_each(|t| output::folded(out, &Self::thread_name(t), &t.tree, &all.names.all))
             })?;
         }
         if let Some(path) = &self.args.callgrind {
             let trees: Vec<&Tree> = all.threads.values().map(|t| &t.tree).collect();
-            to_file(path, |out| output::callgrind(out, &all.command, &trees, &all.names))?;
+            to_file(path, |out| output::callgrind(out, &all.command, &trees, &all.names.all))?;
         }
         match self.format {
             Format::Text => {
@@ -327,5 +351,38 @@ impl Analysis for Calls {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use consumer::layout::kind;
+    use consumer::testing::{ChunkBuilder, TableBuilder, feed, insn};
+
+    /// `a` at 0x1000 calls `b` at 0x2000, whose first instruction is struck by a signal, whose handler is struck by another; all return.
+    /// Without files functions are pages.
+    #[test]
+    fn signals_strike_before_the_first_instruction() {
+        let mut table = TableBuilder::new("x86_64", 8, false);
+        let call = table.block(0x1000, &[insn(&[0xe8, 0xfb, 0x0f, 0, 0], &[])]);
+        let ret = [insn(&[0xc3], &[])];
+        let (b, first, second) = (table.block(0x2000, &ret), table.block(0x3000, &ret), table.block(0x4000, &ret));
+        let end = table.block(0x1005, &ret);
+        let back = |k: ChunkBuilder| k.record(kind::SYSCALL_RET, &[15, SIGRETURN as u64]);
+        let k = ChunkBuilder::new().block(call, &[]);
+        let k = k.record(kind::SIGNAL, &[14, 0x2000, 0x3000]).record(kind::SIGNAL, &[15, 0x3000, 0x4000]);
+        let k = back(k.block(second, &[]));
+        let k = back(k.block(first, &[])).block(b, &[]).block(end, &[]);
+        let show = |all: &All| {
+            let mut out = Vec::new();
+            all.threads.values().for_each(|t| output::folded(&mut out, "t", &t.tree, &all.names.all).unwrap());
+            String::from_utf8(out).unwrap()
+        };
+        let (text, _) = feed(&Follow::default(), &table.finish(), &[k.words()], All::default, show).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let all = ["t;0x1000 2", "t;0x1000;0x2000 1", "t;0x1000;0x2000;0x3000 1", "t;0x1000;0x2000;0x3000;0x4000 1"];
+        assert_eq!(lines, all);
     }
 }
