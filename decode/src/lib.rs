@@ -1,13 +1,19 @@
-//! What guest instructions say: their text, and what kind of branch they are.
+//! What guest instructions say: their text, what kind of branch they are and where it goes, what they do, and with which registers.
 //!
-//! Text comes from iced-x86 (x86) and Capstone (everything else it knows). The kind of branch is read off the encoding here,
+//! Text comes from iced-x86 (x86) and Capstone (everything else it knows); [`effects`] says where kinds and registers come from. The kind of branch is read off the encoding here,
 //! since consumers ask for it once per block of every program, and disassemblers do not tell conditional
 //! branches apart on every ISA. What is not known is said to be unknown, never guessed.
 
 mod branch;
+mod direct;
+mod insn;
+mod registers;
 mod text;
 
 pub use branch::{Branch, Class, block_branch, classify};
+pub use direct::branch_target;
+pub use insn::{Effects, Kinds, Registers, effects};
+pub use registers::{Reg, RegSet};
 pub use text::{Disassembler, text};
 
 /// Instruction sets, as far as decoding differs.

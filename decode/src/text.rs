@@ -12,12 +12,21 @@ thread_local! {
 
 /// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags, by a disassembler that this thread keeps.
 pub fn text(target: Target, flags: u32, pc: u64, bytes: &[u8]) -> Option<String> {
+    with(target, |d| d.text(flags, pc, bytes))
+}
+
+/// `f` with a Capstone that tells operands and that this thread keeps.
+pub(crate) fn with_capstone<T>(target: Target, alt: bool, f: impl FnOnce(&Capstone) -> Option<T>) -> Option<T> {
+    with(target, |d| f(d.handle(alt)?))
+}
+
+fn with<T>(target: Target, f: impl FnOnce(&mut Disassembler) -> Option<T>) -> Option<T> {
     DISASSEMBLERS.with_borrow_mut(|all| {
         let at = all.iter().position(|d| d.target == target).unwrap_or_else(|| {
             all.push(Disassembler::of(target));
             all.len() - 1
         });
-        all[at].text(flags, pc, bytes)
+        f(all.get_mut(at)?)
     })
 }
 
@@ -49,15 +58,17 @@ impl Disassembler {
         Disassembler { target, intel, handles: [None, None] }
     }
 
+    fn handle(&mut self, alt: bool) -> Option<&Capstone> {
+        let target = self.target;
+        self.handles[usize::from(alt)].get_or_insert_with(|| open(target, alt)).as_ref()
+    }
+
     /// The text of the instruction `bytes` at `pc`, in a block with these `BLOCK_*` flags. `None`: it is not known.
     pub fn text(&mut self, flags: u32, pc: u64, bytes: &[u8]) -> Option<String> {
         if self.target.isa == Isa::X86 {
             return self.x86(flags, pc, bytes);
         }
-        let alt = flags & ALT_MODE != 0;
-        let target = self.target;
-        let handle = self.handles[usize::from(alt)].get_or_insert_with(|| open(target, alt));
-        let insns = handle.as_ref()?.disasm_count(bytes, pc, 1).ok()?;
+        let insns = self.handle(flags & ALT_MODE != 0)?.disasm_count(bytes, pc, 1).ok()?;
         let insn = insns.first()?;
         // A disassembler that sees a shorter or longer instruction than QEMU ran does not know it.
         if insn.bytes().len() != bytes.len() {
@@ -108,5 +119,7 @@ fn open(target: Target, alt: bool) -> Option<Capstone> {
         _ if target.big_endian => Some(Endian::Big),
         _ => Some(Endian::Little),
     };
-    Capstone::new_raw(arch, mode, extra.iter().copied(), endian).ok()
+    let mut capstone = Capstone::new_raw(arch, mode, extra.iter().copied(), endian).ok()?;
+    capstone.set_detail(matches!(target.isa, Isa::Arm | Isa::S390x)).ok()?;
+    Some(capstone)
 }

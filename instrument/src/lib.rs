@@ -27,6 +27,8 @@ use std::path::Path;
 
 mod backdoor;
 mod cursor;
+#[cfg(feature = "decode")]
+mod decoded;
 #[doc(hidden)]
 pub mod ffi;
 mod guest_fds;
@@ -45,6 +47,10 @@ pub use cursor::{
     AccessCondition, Addr, Condition, Every, Fetch, FetchArg, FetchArgs, Helper, Mem, MemArg, MemArgs, Pc, Random,
     Size, Value, When, address_in, address_masked,
 };
+#[cfg(feature = "decode")]
+pub use decode::{Class, Effects, Kinds, Reg, RegSet, Registers, Target};
+#[cfg(feature = "decode")]
+pub use decoded::target as decode_target;
 pub use options::{FromOption, Qemu};
 pub use point::{Access, End, FetchPoint, Image, Insn, Mapping, MemPoint, Mode, Signal, Syscall};
 pub use slots::{Counter, Variable};
@@ -142,5 +148,7 @@ pub mod prelude {
         MemPoint, Mode, Pc, Qemu, Random, Register, RegisterSet, Signal, Size, Syscall, Value, Variable, Vcpu,
         address_in, address_masked,
     };
+    #[cfg(feature = "decode")]
+    pub use crate::{Class, Kinds, Reg, RegSet, Registers};
     pub use macros::{analyzer, helper};
 }

@@ -48,6 +48,11 @@ impl Insn<'_> {
         self.0.index as usize
     }
 
+    #[cfg(feature = "decode")]
+    pub(crate) fn flags(&self) -> u32 {
+        self.0.flags
+    }
+
     /// How it is encoded.
     pub fn mode(&self) -> Mode {
         match self.0.flags {

@@ -168,6 +168,8 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     let options = if help { Ok(Options::default()) } else { Options::parse(&options) };
     let options = options.unwrap_or_else(|e| fatal(&e));
     let _ = GUEST_BIG_ENDIAN.set(host.guest_big_endian != 0);
+    #[cfg(feature = "decode")]
+    crate::decoded::set_target(&target);
     let qemu = Qemu { target: target.clone(), options: options.analyzer.clone(), ..Qemu::default() };
     // SAFETY: defined by `#[analyzer]` with this signature.
     unsafe { trapline_analyzer_new(&qemu) };

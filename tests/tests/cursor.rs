@@ -413,3 +413,47 @@ fn qemu_tells_which_analyzer_it_has() {
         assert!(f.out().contains(part), "'{part}' is not said: {}", f.out());
     }
 }
+
+/// What the decoder knows is there at translation: the loop's instructions, by hand.
+#[test]
+fn a_fetch_knows_class_target_registers_and_text() {
+    let of = |isa: Isa| -> &[&str] {
+        match isa {
+            Isa::X86_64 => &[
+                "Other [store] to None uses rcx,rdi defines  sp false/false mov [rdi], ecx",
+                "Other [load] to None uses rdi defines rax sp false/false mov eax, [rdi]",
+                "Other [] to None uses rcx defines rcx,rflags sp false/false dec ecx",
+                "CondBranch [] to Some(BEGIN) uses rflags defines  sp false/false jne 0xBEGIN",
+            ],
+            Isa::Aarch64 => &[
+                "Other [store] to None uses x1,x2 defines  sp false/false str w2, [x1]",
+                "Other [load] to None uses x1 defines x3 sp false/false ldr w3, [x1]",
+                "Other [] to None uses x2 defines x2,nzcv sp false/false subs w2, w2, #1",
+                "CondBranch [] to Some(BEGIN) uses nzcv defines  sp false/false b.ne #0xBEGIN",
+            ],
+            Isa::Arm => &[
+                "Other [store] to None uses r1,r2 defines  sp false/false str r2, [r1]",
+                "Other [load] to None uses r1 defines r3 sp false/false ldr r3, [r1]",
+                "Other [] to None uses r2 defines r2,cpsr sp false/false subs r2, r2, #1",
+                "CondBranch [] to Some(BEGIN) uses cpsr defines  sp false/false bne #0xBEGIN",
+            ],
+            Isa::Mips => &[
+                "Other [store] to None uses $5,$6 defines  sp false/false sw $a2, ($a1)",
+                "Other [load] to None uses $5 defines $7 sp false/false lw $a3, ($a1)",
+                "Other [] to None uses $6 defines $6 sp false/false addiu $a2, $a2, -1",
+                "CondBranch [] to Some(BEGIN) uses $6 defines  sp false/false bnez $a2, 0xBEGIN",
+                "Other [] to None uses  defines  sp false/false nop",
+            ],
+            _ => panic!("{isa:?} is not listed"),
+        }
+    };
+    for isa in [Isa::X86_64, Isa::Aarch64, Isa::Arm, Isa::Mips] {
+        let begin = guest("loop", isa).sym("begin");
+        let said = cursor(isa, "decode", &[]).code(7);
+        let want: Vec<String> = of(isa).iter().map(|l| l.replace("BEGIN", &format!("{begin:x}"))).collect();
+        let mut got: Vec<String> =
+            said.texts(3).iter().map(|t| t.split_once(' ').map_or("", |(_, t)| t).replace('\t', " ")).collect();
+        got.truncate(want.len());
+        assert_eq!(got, want, "{isa:?}");
+    }
+}

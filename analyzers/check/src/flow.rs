@@ -1,7 +1,7 @@
 //! Where the program may go on after an instruction, and where an access must be: what the code alone says.
 
 use consumer::BlockInfo;
-use decode::{Class, Isa, Target, block_branch, classify};
+use decode::{Class, Isa, Target, block_branch, branch_target, classify};
 
 /// Places where the next instruction may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,23 +97,13 @@ pub fn after(target: Option<Target>, block: &BlockInfo, last: usize) -> Next {
         // The slot comes, or is nullified.
         return Next::Any;
     }
-    let goes = direct(target, block, branch.insn);
+    let pc = block.insns.get(branch.insn).map_or(0, |i| i.pc);
+    let goes = branch_target(target, block.flags, pc, block.bytes(branch.insn));
     match (branch.class, goes) {
         (Class::CondBranch, Some(to)) => Next::two(branch.fall_through, to),
         (Class::Jump | Class::Call, Some(to)) => Next::one(to),
         _ => Next::Any,
     }
-}
-
-/// Where a branch goes that says so itself; `None` if it does not, or nobody here knows.
-fn direct(target: Target, block: &BlockInfo, insn: usize) -> Option<u64> {
-    if target.isa != Isa::X86 {
-        return None;
-    }
-    let i = x86(target, block, insn);
-    i.is_jcc_short_or_near()
-        .then(|| i.near_branch_target())
-        .or_else(|| (i.is_jmp_short_or_near() || i.is_call_near()).then(|| i.near_branch_target()))
 }
 
 fn x86(target: Target, block: &BlockInfo, insn: usize) -> iced_x86::Instruction {

@@ -25,6 +25,8 @@ static BEFORE: AtomicU64 = AtomicU64::new(0);
 static REGISTER: Mutex<Option<Register>> = Mutex::new(None);
 static VARIABLE: Mutex<Option<Variable>> = Mutex::new(None);
 static RANGE: Mutex<(u64, u64)> = Mutex::new((0, 0));
+/// What the decoder says, by instruction.
+static DECODED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[helper]
 fn on_count() {
@@ -169,6 +171,7 @@ impl Analyzer for Cursor {
                 point.trace();
                 point.trace_regs(self.set);
             }
+            "decode" if here => decoded(insn),
             "leave" if first => point.call(on_leave, ()),
             _ => {}
         }
@@ -241,6 +244,32 @@ impl Analyzer for Cursor {
         for (name, value) in all {
             vcpu.emit(1, format!("{name}={value}").as_bytes());
         }
+        for text in DECODED.lock().unwrap().iter() {
+            vcpu.emit(3, text.as_bytes());
+        }
+    }
+}
+
+/// Notes what is known of an instruction.
+fn decoded(insn: &Insn) {
+    let target = instrument::decode_target().unwrap();
+    let regs = insn.registers().unwrap();
+    let kinds: Vec<_> = insn.kinds().unwrap().names().collect();
+    let text = format!(
+        "{:#x} {:?} [{}] to {:x?} uses {} defines {} sp {}/{} {}",
+        insn.pc(),
+        insn.class(),
+        kinds.join(" "),
+        insn.branch_target(),
+        regs.uses.names(target).join(","),
+        regs.defines.names(target).join(","),
+        insn.uses(Reg::STACK_POINTER),
+        insn.defines(Reg::STACK_POINTER),
+        insn.text().unwrap(),
+    );
+    let mut all = DECODED.lock().unwrap();
+    if !all.contains(&text) {
+        all.push(text);
     }
 }
 
