@@ -23,6 +23,8 @@ use crate::{Error, Result};
 
 /// What `run` and `build` take when no analyzer is named.
 const DEFAULT_ANALYZER: &str = "count";
+/// What feeds take then.
+const FEED_ANALYZER: &str = "trace";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,6 +81,7 @@ Examples:
   trapline run --analyzer hotspots -- sha256sum /bin/bash
   trapline run --analyzer count -o - -- ls        results to standard output, after the guest's own
   trapline run --analyzer ./my-analyzer --opt text=0x1000..0x2000 -- ./a.out
+  trapline run --feed champsim -o t.champsim.xz -- ./a.out
 
 Standard input and output are the guest's. Results go to standard error, or where -o says.")]
 struct Run {
@@ -104,7 +107,7 @@ struct Run {
     #[arg(long, value_name = "DIR")]
     qemu_src: Option<PathBuf>,
     /// Run in an unpatched QEMU of the same build, for comparison
-    #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer"])]
+    #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer", "feed"])]
     plain: bool,
     /// The program, found as a shell finds it, and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -263,7 +266,11 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
     let control = args.control.settings(&guest.program)?;
     let home = Home::find()?;
     let cache = Cache::open()?;
-    let analyzer = if args.plain { None } else { Some(analyzer::find(&home, &args.analyzer)?) };
+    // A feed needs every instruction and access.
+    let defaulted = matches.value_source("analyzer") != Some(clap::parser::ValueSource::CommandLine);
+    let feeds = matches.get_one::<feeds::Kind>("feed").is_some();
+    let name = if feeds && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
+    let analyzer = if args.plain { None } else { Some(analyzer::find(&home, name)?) };
     let wish = Wish { analyzer: analyzer.clone(), targets: vec![guest.target], qemu_src: args.qemu_src };
     let qemu = prepare::qemu(&cache, &home, &wish, guest.target)?;
     let prepared = Prepared {

@@ -70,12 +70,19 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     };
     let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
     let chosen = options.matches.get_one::<String>("consume").map(String::as_str);
-    if let (None, Some(program)) = (chosen, &options.program) {
+    let feeds = options.matches.get_one::<feeds::Kind>("feed").is_some();
+    if let (None, Some(program), false) = (chosen, &options.program, feeds) {
         return session::with_program(&prepared, program, &options);
     }
     let name = chosen.unwrap_or(if own { analyzer.name.as_str() } else { session::DEFAULT_CONSUMER });
-    let mut analysis = session::analysis(name, &options.matches, options.format)?;
-    let mut out = session::output(options.output.as_deref())?;
+    let feed = session::feed(&options.matches, options.output.as_deref(), options.format)?;
+    // What a feed says of itself goes to standard error: -o is what it writes.
+    let output = if feed.is_some() { None } else { options.output.as_deref() };
+    let mut analysis = match feed {
+        Some(feed) => feed,
+        None => session::analysis(name, &options.matches, options.format)?,
+    };
+    let mut out = session::output(output)?;
     let folder = session::Folder::new()?;
     let socket = folder.socket();
     let mut opts = analysis.qemu_options();

@@ -65,6 +65,7 @@ pub fn augment(mut command: Command) -> Command {
         };
     }
     shipped!(add);
+    command = feeds::Args::augment_args(command.next_help_heading("Feeds"));
     let by = clap::Arg::new("by")
         .long("by")
         .value_name("WHAT")
@@ -96,6 +97,19 @@ pub fn analysis(name: &str, matches: &ArgMatches, format: Format) -> Result<Box<
         what: format!("no consuming half is called '{name}'"),
         hint: format!("these are: {}", names().join(" ")),
     })
+}
+
+/// The feed that was asked for, if one was; it writes to `output`.
+pub fn feed(matches: &ArgMatches, output: Option<&Path>, format: Format) -> Result<Option<Box<dyn Analysis>>> {
+    let args = feeds::Args::from_arg_matches(matches)
+        .map_err(|e| Error::Bug(format!("the options of feeds were accepted and then were not: {e}")))?;
+    match args.analysis(output, format) {
+        None => Ok(None),
+        Some(Ok(feed)) => Ok(Some(feed)),
+        Some(Err(what)) => {
+            Err(Error::Usage { what, hint: "trapline run --feed champsim -o t.champsim.xz -- PROGRAM".into() })
+        }
+    }
 }
 
 /// The file that `-o` names; standard error if there is none.
@@ -358,14 +372,20 @@ extern "C" fn ask(_: i32) {
 
 /// `trapline attach`.
 pub fn attach(args: Attach, matches: &ArgMatches) -> Result<ExitCode> {
-    let mut analysis = analysis(&args.analyzer, matches, args.format)?;
+    let feed = feed(matches, args.output.as_deref(), args.format)?;
+    // What a feed says of itself goes to standard error: -o is what it writes.
+    let output_path = if feed.is_some() { None } else { args.output.as_deref() };
+    let mut analysis = match feed {
+        Some(feed) => feed,
+        None => analysis(&args.analyzer, matches, args.format)?,
+    };
     let failed = |e: String| Error::Consumer { name: args.analyzer.clone(), what: e };
     let receiver =
         Receiver::connect(&args.socket, &format!("trapline {}", args.analyzer), args.lossy).map_err(|e| match e {
             pipe::Error::Io { source, .. } => Error::Io { doing: "connect to", path: args.socket.clone(), source },
             e => failed(e.to_string()),
         })?;
-    let mut out = output(args.output.as_deref())?;
+    let mut out = output(output_path)?;
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler: extern "C" fn(i32) = ask;
         // SAFETY: the handler has the signature that `signal` asks for, and only stores to an atomic.

@@ -43,6 +43,10 @@ impl<'a> Chunk<'a> {
     pub fn table(&self) -> &'a Table {
         self.table
     }
+    /// The same, to be kept.
+    pub fn shared_table(&self) -> &'a std::sync::Arc<Table> {
+        &self.part.table
+    }
     /// Number of the chunk across all streams: an event of a chunk with a lower number, of another stream, may have come first.
     pub fn order(&self) -> u64 {
         self.part.order

@@ -89,8 +89,8 @@ fn unknown_is_not_nothing() {
     }
     let mips = Target::named("mips").unwrap();
     assert_eq!(effects(mips, ALT_MODE, &[0x0c, 0x21]), None);
-    // SVE: ld1b {z0.b}, p0/z, [x0]
-    assert_eq!(effects(Target::named("aarch64").unwrap(), 0, &[0x00, 0xa0, 0x00, 0xa4]), None);
+    // SVE: ld1b {z0.d}, p0/z, [x0, z0.d]
+    assert_eq!(effects(Target::named("aarch64").unwrap(), 0, &[0x00, 0xc0, 0x40, 0xc4]), None);
 }
 
 /// No bytes make it panic.

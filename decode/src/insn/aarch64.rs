@@ -47,6 +47,7 @@ pub fn effects(w: u32) -> Option<Effects> {
         4 | 6 | 12 | 14 => memory(&i),
         5 | 13 => register(&i),
         7 | 15 => simd(&i),
+        2 => sve(&i),
         _ => None,
     }
 }
@@ -308,6 +309,43 @@ fn register(i: &Fields) -> Option<Effects> {
             let addend = if matches!(w >> 21 & 7, 2 | 6) { None } else { x(a) };
             none().defines(x(d)).uses(x(n)).uses(x(m)).uses(addend).done()
         }
+        _ => None,
+    }
+}
+
+/// A predicate register.
+fn p(n: u32) -> Option<Reg> {
+    Some(Reg::second((n & 15) as u8))
+}
+
+/// Of SVE what the C library's string functions are made of: contiguous accesses, loop predicates, counts of elements.
+fn sve(i: &Fields) -> Option<Effects> {
+    let &Fields { w, d, n, m, .. } = i;
+    let vec = |k: Kinds| new(Kinds::VECTOR | k);
+    let (load, store, none) = (Kinds::LOAD, Kinds::STORE, Kinds::NONE);
+    let pg = w >> 10 & 7;
+    match w {
+        // LD1, ST1: base and index, base and number
+        _ if w & 0xfe00_e000 == 0xa400_4000 => vec(load).defines(v(d)).uses(p(pg)).uses(sp(n)).uses(x(m)).done(),
+        _ if w & 0xfe10_e000 == 0xa400_a000 => vec(load).defines(v(d)).uses(p(pg)).uses(sp(n)).done(),
+        _ if w & 0xfe00_e000 == 0xe400_4000 => vec(store).uses(v(d)).uses(p(pg)).uses(sp(n)).uses(x(m)).done(),
+        _ if w & 0xfe10_e000 == 0xe400_e000 => vec(store).uses(v(d)).uses(p(pg)).uses(sp(n)).done(),
+        // LDR, STR of whole registers
+        _ if w & 0xffc0_e000 == 0x8580_4000 => vec(load).defines(v(d)).uses(sp(n)).done(),
+        _ if w & 0xffc0_e010 == 0x8580_0000 => vec(load).defines(p(d)).uses(sp(n)).done(),
+        _ if w & 0xffc0_e000 == 0xe580_4000 => vec(store).uses(v(d)).uses(sp(n)).done(),
+        _ if w & 0xffc0_e010 == 0xe580_0000 => vec(store).uses(p(d)).uses(sp(n)).done(),
+        // WHILE of numbers, PTRUE
+        _ if w & 0xff20_e000 == 0x2520_0000 => vec(none).defines(p(d)).defines(FLAGS).uses(x(n)).uses(x(m)).done(),
+        _ if w & 0xff3f_fc10 == 0x2518_e000 => vec(none).defines(p(d)).done(),
+        _ if w & 0xff3f_fc10 == 0x2519_e000 => vec(none).defines(p(d)).defines(FLAGS).done(),
+        // CNTB and its like, INCB and its like; ADDVL, ADDPL, RDVL
+        _ if w & 0xff30_fc00 == 0x0420_e000 => vec(none).defines(x(d)).done(),
+        _ if w & 0xff30_f800 == 0x0430_e000 => vec(none).updates(x(d)).done(),
+        _ if w & 0xffa0_f800 == 0x0420_5000 => vec(none).defines(sp(d)).uses(sp(m)).done(),
+        _ if w & 0xffff_f800 == 0x04bf_5000 => vec(none).defines(x(d)).done(),
+        _ if w >> 31 == 0 => vec(none).kinds_only(),
+        // What is left accesses memory, one way or the other.
         _ => None,
     }
 }

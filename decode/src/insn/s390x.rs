@@ -36,6 +36,10 @@ enum Shape {
     SwapPair,
     /// Uses and writes the first two, each with the one after it.
     ChangePairs,
+    /// Uses and writes the first, uses the second and, if that is even, the one after it.
+    Index,
+    /// Uses and writes the first two, uses register 0.
+    Search,
 }
 
 pub fn effects(target: Target, bytes: &[u8]) -> Option<Effects> {
@@ -101,6 +105,11 @@ pub fn effects(target: Target, bytes: &[u8]) -> Option<Effects> {
             Shape::UseRange => r.uses(range()),
             Shape::Swap => r.updates(first).uses(others()),
             Shape::SwapPair => r.updates(pair(first)).uses(pair(named.get(1).copied())),
+            Shape::Index => {
+                let odd = named.get(1).copied().and_then(|r| after(r, u8::from(r.number() % 2 == 0)));
+                r.updates(first).uses(others()).uses(odd)
+            }
+            Shape::Search => r.updates(first).updates(others()).uses([general(0)]),
             Shape::ChangePairs => r.updates(pair(first)).updates(pair(named.get(1).copied())),
         }
         .done()
@@ -230,6 +239,9 @@ fn look_up(name: &str) -> Option<(Kinds, Shape, bool)> {
         // Branches
         "br" | "j" | "jg" | "b" => (none, Shape::Use, false),
         "bras" | "brasl" | "basr" | "balr" | "bal" | "bas" | "jas" | "jasl" => (none, Shape::Set, false),
+        "brxh" | "brxle" | "brxhg" | "brxlg" | "bxh" | "bxle" | "bxhg" | "bxleg" => (none, Shape::Index, false),
+        "srst" | "clst" => (load, Shape::Search, true),
+        "mvst" => (both, Shape::Search, true),
         "brct" | "brctg" | "brcth" | "bct" | "bctg" | "bctr" | "bctgr" => (none, Shape::Change, false),
         _ if is(&["cgrj", "crj", "clgrj", "clrj", "cgij", "cij", "clgij", "clij", "cgrb", "crb", "clgrb", "clrb"]) => {
             (none, Shape::Use, false)
@@ -245,6 +257,7 @@ fn look_up(name: &str) -> Option<(Kinds, Shape, bool)> {
         }
         _ if is(&["b"]) => (none, Shape::Use, false),
         // The kernel, traps and fences
+        "pfd" | "pfdrl" => (none, Shape::Use, false),
         "svc" => (Kinds::SYSCALL, Shape::Use, false),
         "trap2" | "trap4" => (Kinds::TRAP, Shape::Use, false),
         // Floating point

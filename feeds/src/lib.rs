@@ -1,0 +1,14 @@
+//! What architecture simulators and other tools read, made from Trapline's streams.
+//!
+//! A feed sees each stream as the instructions that retired ([`linear`]) and writes a file for each ([`sink`]).
+
+pub mod champsim;
+pub mod drmemtrace;
+pub mod filter;
+pub mod linear;
+pub mod memory;
+mod report;
+pub mod simpoint;
+pub mod sink;
+
+pub use report::{Args, Kind};

@@ -1,0 +1,245 @@
+//! What memory simulators read: accesses, or what caches let through of them.
+//!
+//! | feed | line or record | source |
+//! |---|---|---|
+//! | `dramsim3` | `0xADDR READ|WRITE CYCLE` | DRAMsim3's `src/cpu.cc` and README |
+//! | `ramulator` | `0xADDR R|W` | Ramulator 1, `dram` traces |
+//! | `ramulator2` | `LD|ST ADDR`, decimal | Ramulator 2, `LoadStoreTrace` |
+//! | `ramulator2-ooo` | `BUBBLES LOAD [STORE]`, decimal | Ramulator 2, `SimpleO3` |
+//! | `dramsys` | `CYCLE: read|write 0xADDR` | DRAMSys' `.stl` |
+//! | `dinero` | `0|1|2 ADDR`, hexadecimal: read, write, instruction | Dinero IV, `-informat d` |
+//! | `lackey` | `I  ADDR,SIZE`, ` L ADDR,SIZE`, ` S ADDR,SIZE` | Valgrind's lackey, `--trace-mem=yes` |
+//! | `gem5` | packets, protobuf | gem5's `src/proto/packet.proto` |
+//!
+//! Time is the number of retired instructions times the cycles of each (`--cpi`). With `--filter` addresses are lines of 64 bytes, and writes come when dirty
+//! lines make room; without it each access is itself. Dinero and lackey have the instructions, too, and take no filter. Addresses are virtual, and what devices do is absent.
+
+use crate::filter::{Filter, LINE, Shapes};
+use crate::linear::{Feed, Insn};
+use crate::sink::{Outputs, Sink};
+use consumer::{BlockInfo, Error, Stream, TableInfo};
+use std::io::Write;
+use std::sync::Mutex;
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Style {
+    Dramsim3,
+    Ramulator,
+    Ramulator2,
+    Ramulator2Ooo,
+    Dramsys,
+    Dinero,
+    Lackey,
+    Gem5,
+}
+
+impl Style {
+    /// Instructions are in it.
+    pub fn has_insns(self) -> bool {
+        matches!(self, Style::Dinero | Style::Lackey)
+    }
+}
+
+/// What is told at the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Reads written.
+    pub reads: u64,
+    /// Writes written.
+    pub writes: u64,
+    /// Accesses of the program.
+    pub accesses: u64,
+}
+
+/// The feed.
+pub struct Memory<'o> {
+    style: Style,
+    shapes: Shapes,
+    /// Cycles for an instruction.
+    cpi: f64,
+    outputs: &'o Outputs,
+    totals: Mutex<Totals>,
+}
+
+impl<'o> Memory<'o> {
+    /// Writes in `style` what passes caches of these `shapes`.
+    pub fn new(style: Style, shapes: Shapes, cpi: f64, outputs: &'o Outputs) -> Self {
+        Memory { style, shapes, cpi, outputs, totals: Mutex::default() }
+    }
+    /// Over all streams.
+    pub fn totals(&self) -> Totals {
+        *self.totals.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Of a stream.
+pub struct State {
+    sink: Option<Sink>,
+    filter: Option<Filter>,
+    totals: Totals,
+    /// Of `ramulator2-ooo`: a load whose store may follow, and the instructions since the one before.
+    load: Option<(u64, u64)>,
+    since: u64,
+    packets: u64,
+}
+
+/// Appends a number as protobuf does.
+fn varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+/// A protobuf field of a number.
+fn field(out: &mut Vec<u8>, number: u8, value: u64) {
+    out.push(number << 3);
+    varint(out, value);
+}
+
+/// Ticks of a second in gem5's traces: picoseconds.
+const TICKS: u64 = 1_000_000_000_000;
+/// Ticks of a cycle: 1 GHz.
+const TICKS_PER_CYCLE: u64 = 1000;
+
+fn gem5_header(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"gem5");
+    let mut message = Vec::new();
+    message.push(1 << 3 | 2);
+    let name = b"trapline";
+    varint(&mut message, name.len() as u64);
+    message.extend_from_slice(name);
+    field(&mut message, 2, 0);
+    field(&mut message, 3, TICKS);
+    varint(out, message.len() as u64);
+    out.extend_from_slice(&message);
+}
+
+impl Memory<'_> {
+    /// One access of memory.
+    fn access(&self, state: &mut State, cycle: u64, pc: u64, (addr, size): (u64, u64), write: bool) {
+        let Some(sink) = &mut state.sink else { return };
+        if write {
+            state.totals.writes += 1;
+        } else {
+            state.totals.reads += 1;
+        }
+        let out = sink.buffer();
+        // Writing to memory does not fail.
+        let _ = match self.style {
+            Style::Dramsim3 => writeln!(out, "{addr:#x} {} {cycle}", if write { "WRITE" } else { "READ" }),
+            Style::Ramulator => writeln!(out, "{addr:#x} {}", if write { 'W' } else { 'R' }),
+            Style::Ramulator2 => writeln!(out, "{} {addr}", if write { "ST" } else { "LD" }),
+            Style::Dramsys => writeln!(out, "{cycle}: {} {addr:#x}", if write { "write" } else { "read" }),
+            Style::Dinero => writeln!(out, "{} {addr:x}", u8::from(write)),
+            Style::Lackey => writeln!(out, " {} {addr:08x},{size}", if write { 'S' } else { 'L' }),
+            Style::Ramulator2Ooo => {
+                match (write, state.load.take()) {
+                    // A store rides on the load before it.
+                    (true, Some((bubbles, load))) => {
+                        let _ = writeln!(out, "{bubbles} {load} {addr}");
+                    }
+                    (true, None) => {
+                        // One alone reads its line first.
+                        let _ = writeln!(out, "{} {addr} {addr}", state.since);
+                        state.since = 0;
+                    }
+                    (false, before) => {
+                        if let Some((bubbles, load)) = before {
+                            let _ = writeln!(out, "{bubbles} {load}");
+                        }
+                        state.load = Some((state.since, addr));
+                        state.since = 0;
+                    }
+                }
+                Ok(())
+            }
+            Style::Gem5 => {
+                state.packets += 1;
+                let mut message = Vec::with_capacity(40);
+                field(&mut message, 1, cycle * TICKS_PER_CYCLE);
+                field(&mut message, 2, if write { 4 } else { 1 });
+                field(&mut message, 3, addr);
+                field(&mut message, 4, size);
+                field(&mut message, 6, state.packets);
+                field(&mut message, 7, pc);
+                varint(out, message.len() as u64);
+                out.extend_from_slice(&message);
+                Ok(())
+            }
+        };
+    }
+}
+
+impl Feed for Memory<'_> {
+    type Block = ();
+    type State = State;
+
+    fn begin(&self, stream: &Stream, _: &TableInfo) -> Result<State, Error> {
+        let mut sink = self.outputs.open(stream)?;
+        if let (Style::Gem5, Some(sink)) = (self.style, &mut sink) {
+            gem5_header(sink.buffer());
+        }
+        Ok(State {
+            sink,
+            filter: (!self.shapes.0.is_empty()).then(|| Filter::new(&self.shapes)),
+            totals: Totals::default(),
+            load: None,
+            since: 0,
+            packets: 0,
+        })
+    }
+
+    fn block(&self, _: &TableInfo, _: &BlockInfo) {}
+
+    fn insn(&self, state: &mut State, (): &(), insn: &Insn<'_>) -> Result<(), Error> {
+        let pc = insn.pc();
+        let cycle = (insn.number as f64 * self.cpi) as u64;
+        if let (Some(sink), true) = (&mut state.sink, self.style.has_insns()) {
+            let out = sink.buffer();
+            let _ = match self.style {
+                Style::Dinero => writeln!(out, "2 {pc:x}"),
+                _ => writeln!(out, "I  {pc:08x},{}", insn.len()),
+            };
+        }
+        let mut filter = state.filter.take();
+        state.totals.accesses += insn.accesses.len() as u64;
+        for a in insn.accesses {
+            match &mut filter {
+                None => self.access(state, cycle, pc, (a.addr, a.size.into()), a.is_store()),
+                Some(filter) => {
+                    let last = a.addr.saturating_add(u64::from(a.size.max(1)) - 1);
+                    for line in a.addr / LINE..=last / LINE {
+                        filter.access(line, a.is_store(), &mut |line, write| {
+                            self.access(state, cycle, pc, (line * LINE, LINE), write);
+                        });
+                    }
+                }
+            }
+        }
+        state.filter = filter;
+        // An instruction that waits for memory is no bubble.
+        state.since += u64::from(insn.accesses.is_empty());
+        match &mut state.sink {
+            Some(sink) => sink.put(),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
+        if let (Some((bubbles, load)), Some(sink)) = (state.load, &mut state.sink) {
+            let _ = writeln!(sink.buffer(), "{bubbles} {load}");
+        }
+        let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
+        all.reads += state.totals.reads;
+        all.writes += state.totals.writes;
+        all.accesses += state.totals.accesses;
+        if let Some(sink) = state.sink {
+            self.outputs.closed(sink.finish()?);
+        }
+        Ok(())
+    }
+}

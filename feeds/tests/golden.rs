@@ -1,0 +1,275 @@
+//! Each format on a stream that is known by hand, byte by byte.
+//!
+//! ```text
+//! 0x1000  8b 07  mov (%rdi),%eax      a load of 4 bytes
+//! 0x1002  89 06  mov %eax,(%rsi)      a store of 4 bytes
+//! 0x1004  75 fa  jne 0x1000
+//! 0x1006  c3     ret                  a load of 8 bytes, to 0x2000
+//! 0x2000  f3 a4  rep movsb            two turns, the first before the end of a chunk, a signal's handler between them
+//! 0x3000  90     nop                  the handler
+//! ```
+//! The loop runs twice: taken, then not.
+
+use consumer::layout::{FLAG_REEXEC, info, kind};
+use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, store};
+use consumer::{Format, Options, Table};
+use feeds::{Args, Kind};
+use std::path::Path;
+use std::sync::Arc;
+
+const START_NS: u64 = 5_000_000_000;
+
+fn program() -> (Arc<Table>, Vec<Vec<u64>>) {
+    let mut table = TableBuilder::new("x86_64", 8, false);
+    let a = table
+        .block(0x1000, &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0x89, 0x06], &[store(4)]), insn(&[0x75, 0xfa], &[])]);
+    let b = table.block(0x1006, &[insn(&[0xc3], &[load(8)])]);
+    let c = table.block(0x2000, &[insn(&[0xf3, 0xa4], &[])]);
+    let handler = table.block(0x3000, &[insn(&[0x90], &[])]);
+    let table = table.finish();
+    let turn = |i: u64| [1, 0x100 + i, info::STORE | 1, 0x200 + i];
+    let chunks = vec![
+        ChunkBuilder::new()
+            .record(kind::START, &[1, 2, 0, 0, START_NS])
+            .block(a, &[0x8000, 0x9000])
+            .block(a, &[0x8004, 0x9004])
+            .words(),
+        ChunkBuilder::new().block(b, &[0x7ff0]).partial(c, 0, FLAG_REEXEC, 0, &[]).access(c, 0, &turn(0)).words(),
+        ChunkBuilder::new()
+            .record(kind::SIGNAL, &[10, 0x2000, 0x3000])
+            .block(handler, &[])
+            .block(c, &[])
+            .access(c, 0, &turn(1))
+            .record(kind::END, &[1, 0])
+            .words(),
+    ];
+    (table, chunks)
+}
+
+fn feed(kind: Kind, change: impl FnOnce(&mut Args), name: &str) -> Vec<u8> {
+    feed_to(kind, change, name, "t.trace")
+}
+
+fn feed_to(kind: Kind, change: impl FnOnce(&mut Args), name: &str, file: &str) -> Vec<u8> {
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(file);
+    let mut args = Args { feed: Some(kind), streams: Default::default(), filter: None, cpi: 1.0, interval: 4 };
+    change(&mut args);
+    let mut analysis = args.analysis(Some(Path::new(&path)), Format::Text).unwrap().unwrap();
+    let (table, chunks) = program();
+    for workers in [1, 3] {
+        analysis.consume(&mut Parts::new(&table, &chunks), &Options { workers }, &mut Vec::new()).unwrap();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    bytes
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: String = text.chars().filter(|c| c.is_ascii_hexdigit()).collect();
+    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
+}
+
+/// 27 + n for general register n: rax 1b, rcx 1c, rsi 21, rdi 22; rsp 06, rflags 19, rip 1a.
+#[test]
+fn champsim() {
+    let record = |ip: &str, flags: &str, dst: &str, src: &str, stores: [u64; 2], loads: [u64; 4]| {
+        let mut r = hex(ip);
+        r.extend(hex(flags));
+        r.extend(hex(dst));
+        r.extend(hex(src));
+        stores.iter().chain(&loads).for_each(|a| r.extend(a.to_le_bytes()));
+        assert_eq!(r.len(), 64);
+        r
+    };
+    let mut want = Vec::new();
+    for (i, taken) in [(0, "01 01"), (4, "01 00")] {
+        want.extend(record("0010000000000000", "00 00", "1b 00", "22 00 00 00", [0, 0], [0x8000 + i, 0, 0, 0]));
+        want.extend(record("0210000000000000", "00 00", "00 00", "1b 21 00 00", [0x9000 + i, 0], [0; 4]));
+        want.extend(record("0410000000000000", taken, "1a 00", "1a 19 00 00", [0, 0], [0; 4]));
+    }
+    want.extend(record("0610000000000000", "01 01", "1a 06", "06 00 00 00", [0, 0], [0x7ff0, 0, 0, 0]));
+    want.extend(record("0030000000000000", "00 00", "00 00", "00 00 00 00", [0, 0], [0; 4]));
+    // Three registers are written: the third has no place.
+    want.extend(record("0020000000000000", "00 00", "1c 21", "1c 21 22 19", [0x200, 0x201], [0x100, 0x101, 0, 0]));
+    assert_eq!(feed(Kind::Champsim, |_| {}, "champsim"), want);
+}
+
+#[test]
+fn cloudsuite_has_room_for_more() {
+    let got = feed(Kind::Cloudsuite, |_| {}, "cloudsuite");
+    assert_eq!(got.len(), 9 * 96);
+    let last = &got[8 * 96..];
+    assert_eq!(last[..24], hex("0020000000000000 00 00 1c212200 1c212219 000000000000"));
+    let words: Vec<u64> = last[24..88].chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect();
+    assert_eq!(words, [0x200, 0x201, 0, 0, 0x100, 0x101, 0, 0]);
+}
+
+#[test]
+fn drmemtrace() {
+    let got: Vec<(u16, u16, u64)> = feed(Kind::Drmemtrace, |_| {}, "drmemtrace")
+        .chunks(12)
+        .map(|e| {
+            let half = |at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
+            (half(0), half(2), u64::from_le_bytes(e[4..12].try_into().unwrap()))
+        })
+        .collect();
+    // Five seconds after 1970, in microseconds since 1601.
+    let time = 11_644_473_600_000_000 + 5_000_000;
+    let want = [
+        (25, 0, 7),
+        (28, 12, 7),
+        (28, 9, 0x40 | 0x200 | 0x400),
+        (22, 8, 2000),
+        (24, 8, 1000),
+        (28, 10, 64),
+        (28, 20, 0),
+        (28, 18, 4096),
+        (28, 2, time),
+        (28, 3, 2000),
+        (47, 2, 0x078b),
+        (10, 2, 0x1000),
+        (0, 4, 0x8000),
+        (47, 2, 0x0689),
+        (10, 2, 0x1002),
+        (1, 4, 0x9000),
+        (47, 2, 0xfa75),
+        (48, 2, 0x1004),
+        (10, 2, 0x1000),
+        (0, 4, 0x8004),
+        (10, 2, 0x1002),
+        (1, 4, 0x9004),
+        (49, 2, 0x1004),
+        (47, 1, 0xc3),
+        (28, 29, 0x2000),
+        (16, 1, 0x1006),
+        (0, 8, 0x7ff0),
+        (28, 0, 0x2000),
+        (47, 1, 0x90),
+        (10, 1, 0x3000),
+        (47, 2, 0xa4f3),
+        (10, 2, 0x2000),
+        (0, 1, 0x100),
+        (1, 1, 0x200),
+        (29, 2, 0x2000),
+        (0, 1, 0x101),
+        (1, 1, 0x201),
+        (28, 2, time),
+        (28, 3, 2000),
+        (23, 8, 2000),
+        (26, 0, 0),
+    ];
+    assert_eq!(got, want);
+}
+
+/// Nine instructions in intervals of four. The loop is block 1; what falls out of it is block 2, 0x1006; 0x3000 is 3, 0x2000 is 4.
+#[test]
+fn basic_block_vectors() {
+    // 1000 1002 1004 1000 | 1002 1004 1006 3000 | 2000
+    let want = "T:1:4\nT:1:2 :2:1 :3:1\nT:4:1\n";
+    assert_eq!(String::from_utf8(feed(Kind::Bbv, |_| {}, "bbv")).unwrap(), want);
+}
+
+#[test]
+fn memory_traces() {
+    let text = |kind, cpi| String::from_utf8(feed(kind, |a| a.cpi = cpi, &format!("{kind:?}"))).unwrap();
+    // Instructions 0 to 8: loads at 0, 3, 6, 8; stores at 1, 4, 8.
+    assert_eq!(
+        text(Kind::Dramsim3, 2.0),
+        "0x8000 READ 0\n0x9000 WRITE 2\n0x8004 READ 6\n0x9004 WRITE 8\n0x7ff0 READ 12\n\
+         0x100 READ 16\n0x200 WRITE 16\n0x101 READ 16\n0x201 WRITE 16\n"
+    );
+    assert_eq!(
+        text(Kind::Ramulator, 1.0),
+        "0x8000 R\n0x9000 W\n0x8004 R\n0x9004 W\n0x7ff0 R\n0x100 R\n0x200 W\n0x101 R\n0x201 W\n"
+    );
+    assert_eq!(
+        text(Kind::Ramulator2, 1.0),
+        "LD 32768\nST 36864\nLD 32772\nST 36868\nLD 32752\nLD 256\nST 512\nLD 257\nST 513\n"
+    );
+    // The branch of the first turn is a bubble before the second load, that of the second before the return's, the handler's before the copy.
+    assert_eq!(text(Kind::Ramulator2Ooo, 1.0), "0 32768 36864\n1 32772 36868\n1 32752\n1 256 512\n0 257 513\n");
+    assert_eq!(
+        text(Kind::Dramsys, 1.0),
+        "0: read 0x8000\n1: write 0x9000\n3: read 0x8004\n4: write 0x9004\n6: read 0x7ff0\n\
+         8: read 0x100\n8: write 0x200\n8: read 0x101\n8: write 0x201\n"
+    );
+    assert_eq!(
+        text(Kind::Dinero, 1.0),
+        "2 1000\n0 8000\n2 1002\n1 9000\n2 1004\n2 1000\n0 8004\n2 1002\n1 9004\n2 1004\n2 1006\n0 7ff0\n\
+         2 3000\n2 2000\n0 100\n1 200\n0 101\n1 201\n"
+    );
+    let lackey = text(Kind::Lackey, 1.0);
+    assert!(
+        lackey.starts_with("I  00001000,2\n L 00008000,4\nI  00001002,2\n S 00009000,4\nI  00001004,2\n"),
+        "{lackey}"
+    );
+    assert!(
+        lackey.ends_with("I  00002000,2\n L 00000100,1\n S 00000200,1\n L 00000101,1\n S 00000201,1\n"),
+        "{lackey}"
+    );
+}
+
+/// One line of 64 bytes twice, one set: 0x8000 fetched, 0x9000 in its place, fetched to be written, 0x8000 again, which drives the dirty one out, …
+#[test]
+fn caches_let_lines_through() {
+    let got = feed(Kind::Ramulator, |a| a.filter = Some("64:1".parse().unwrap()), "filter");
+    let want = "0x8000 R\n0x9000 R\n0x9000 W\n0x8000 R\n0x9000 R\n0x9000 W\n0x7fc0 R\n0x100 R\n0x200 R\n0x200 W\n0x100 R\n0x200 R\n";
+    assert_eq!(String::from_utf8(got).unwrap(), want);
+}
+
+/// Protobuf by hand: a header message (obj_id "trapline", ver 0, tick_freq 10^12) and packets.
+#[test]
+fn gem5_packets() {
+    let got = feed(Kind::Gem5, |_| {}, "gem5");
+    // 10^12 = 80 a0 94 a5 8d 1d in groups of seven bits.
+    let head = hex("67656d35 13 0a08 747261706c696e65 1000 18 80a094a58d1d");
+    assert_eq!(got[..head.len()], head);
+    // tick 0, cmd 1 (read), addr 0x8000, size 4, pkt_id 1, pc 0x1000; then tick 1000, cmd 4 (write), 0x9000, 4, 2, 0x1002
+    let first = hex("0f 0800 1001 18808002 2004 3001 388020");
+    let second = hex("10 08e807 1004 1880a002 2004 3002 388220");
+    assert_eq!(got[head.len()..head.len() + first.len()], first);
+    assert_eq!(got[head.len() + first.len()..][..second.len()], second);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let args = |kind| Args { feed: Some(kind), streams: Default::default(), filter: None, cpi: 1.0, interval: 4 };
+    let refused = |args: Args, path: Option<&Path>| args.analysis(path, Format::Text).unwrap().err().unwrap();
+    assert!(refused(args(Kind::Champsim), None).contains("-o"));
+    let filter = Some("64:1".parse().unwrap());
+    assert!(refused(Args { filter, ..args(Kind::Champsim) }, Some(Path::new("x"))).contains("--filter"));
+    assert!(refused(Args { cpi: 0.0, ..args(Kind::Dramsim3) }, Some(Path::new("x"))).contains("--cpi"));
+    assert!(refused(Args { interval: 0, ..args(Kind::Bbv) }, Some(Path::new("x"))).contains("--interval"));
+    // MIPS has delay slots.
+    let mut table = TableBuilder::new("mips", 4, true);
+    let a = table.block(0x1000, &[insn(&[0; 4], &[])]);
+    let table = table.finish();
+    let path = std::env::temp_dir().join(format!("trapline-feed-{}-mips", std::process::id()));
+    let mut analysis = args(Kind::Champsim).analysis(Some(&path), Format::Text).unwrap().unwrap();
+    let chunk = ChunkBuilder::new().block(a, &[]).words();
+    let error =
+        analysis.consume(&mut Parts::new(&table, &[chunk]), &Options { workers: 1 }, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("delay slots"), "{error}");
+}
+
+/// The suffix decides, and what is unpacked is the same.
+#[test]
+fn compressed_by_suffix() {
+    use std::io::Read;
+    let plain = feed(Kind::Champsim, |_| {}, "plain");
+    let packed = |suffix: &str| feed_to(Kind::Champsim, |_| {}, suffix, &format!("t.champsim.{suffix}"));
+    let read = |mut from: Box<dyn Read>| {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let cursor = |suffix| std::io::Cursor::new(packed(suffix));
+    assert_eq!(read(Box::new(flate2::read::GzDecoder::new(cursor("gz")))), plain);
+    assert_eq!(read(Box::new(bzip2::read::BzDecoder::new(cursor("bz2")))), plain);
+    assert_eq!(read(Box::new(liblzma::read::XzDecoder::new(cursor("xz")))), plain);
+    assert_eq!(read(Box::new(zstd::stream::read::Decoder::new(cursor("zst")).unwrap())), plain);
+    assert_eq!(read(Box::new(lz4_flex::frame::FrameDecoder::new(cursor("lz4")))), plain);
+    assert!(packed("xz").starts_with(b"\xfd7zXZ\0"));
+}

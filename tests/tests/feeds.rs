@@ -1,0 +1,355 @@
+//! What simulators read, of real programs, through readers of our own: written from the formats' public definitions and the simulators' rules, apart
+//! from what writes.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use trapline_tests::{Guest, Isa, guest, qemu, scratch, trapline, within};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs a guest with `args` for `trapline run`; the last line of standard error.
+fn run(g: &Guest, guest_args: &[&str], args: &[&str]) -> Value {
+    qemu(g.isa.target(), "trace");
+    let mut command = Command::new(trapline());
+    // The same instructions each time: the C library's random bytes are fixed.
+    command
+        .env("QEMU_RAND_SEED", "1")
+        .arg("run")
+        .args(args)
+        .args(["--format", "json", "--"])
+        .arg(&g.path)
+        .args(guest_args);
+    let f = within(LIMIT, &mut command);
+    serde_json::from_str(f.err().lines().last().unwrap_or_default()).unwrap_or_else(|e| panic!("{e}: {}", f.err()))
+}
+
+fn feed(g: &Guest, guest_args: &[&str], kind: &str, out: &Path, more: &[&str]) -> Value {
+    let out = out.to_str().unwrap();
+    run(g, guest_args, &[&["--feed", kind, "-o", out], more].concat())
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// A ChampSim record, and the branch that the simulator takes it for.
+#[derive(Clone, Copy)]
+struct Record {
+    ip: u64,
+    taken: bool,
+    branch: Option<&'static str>,
+    loads: usize,
+    stores: usize,
+}
+
+/// The simulator's rules, in their order.
+fn champsim(bytes: &[u8]) -> Record {
+    let (dst, src) = (&bytes[10..12], &bytes[12..16]);
+    let (writes, reads) = (|r: u8| dst.contains(&r), |r: u8| src.contains(&r));
+    let (sp, flags, ip) = (6, 25, 26);
+    let other = src.iter().any(|r| ![0, sp, flags, ip].contains(r));
+    let branch = if !writes(ip) {
+        None
+    } else if !reads(sp) && !reads(flags) && !other {
+        Some("direct_jump")
+    } else if !reads(sp) && !reads(ip) && !reads(flags) && other {
+        Some("indirect")
+    } else if !reads(sp) && reads(ip) && !writes(sp) && (reads(flags) || other) {
+        Some("conditional")
+    } else if reads(sp) && reads(ip) && writes(sp) && !reads(flags) && !other {
+        Some("direct_call")
+    } else if reads(sp) && reads(ip) && writes(sp) && !reads(flags) && other {
+        Some("indirect_call")
+    } else if reads(sp) && !reads(ip) && writes(sp) {
+        Some("return")
+    } else {
+        Some("other")
+    };
+    let some = |range: std::ops::Range<usize>| bytes[range].chunks(8).filter(|w| word(w) != 0).count();
+    assert_eq!(bytes[8] == 1, branch.is_some(), "is_branch at {:#x}", word(&bytes[..8]));
+    Record { ip: word(&bytes[..8]), taken: bytes[9] == 1, branch, loads: some(32..64), stores: some(16..32) }
+}
+
+#[test]
+fn champsim_infers_the_branches_that_there_are() {
+    for isa in [Isa::X86_64, Isa::Aarch64, Isa::Riscv64] {
+        let g = guest("work", isa);
+        let folder = scratch();
+        let path = folder.path().join("t.champsim");
+        let told = feed(&g, &[], "champsim", &path, &[]);
+        let count = run(&g, &[], &["--analyzer", "count"]);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len() % 64, 0);
+        let records: Vec<Record> = bytes.chunks(64).map(champsim).collect();
+        assert!(records.len() > 10_000, "{isa:?}: {}", records.len());
+        assert_eq!(told["instructions"], records.len());
+        assert_eq!(count["insns"], records.len(), "{isa:?}");
+
+        let mut inferred: HashMap<&str, u64> = HashMap::new();
+        let (mut taken, mut not_taken) = (0, 0);
+        // Where calls come back to.
+        let mut stack = Vec::new();
+        let (mut returns, mut paired) = (0, 0);
+        for (i, r) in records.iter().enumerate() {
+            let next = records.get(i + 1).map(|n| n.ip);
+            let branch = r.branch.unwrap_or("none");
+            *inferred.entry(branch).or_default() += 1;
+            if branch == "conditional" {
+                *(if r.taken { &mut taken } else { &mut not_taken }) += 1;
+            }
+            let Some(next) = next else { break };
+            let falls = next > r.ip && next - r.ip <= 15;
+            // The target of a branch is the next record's: what is no taken branch must go on right behind.
+            if !r.taken {
+                assert!(falls, "{isa:?}: {:#x} is followed by {next:#x}", r.ip);
+            }
+            match branch {
+                "direct_call" | "indirect_call" => stack.push(r.ip),
+                "return" => {
+                    returns += 1;
+                    if let Some(call) = stack.iter().rposition(|call| next > *call && next - call <= 7) {
+                        stack.truncate(call);
+                        paired += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (name, n) in told["branches"].as_object().unwrap() {
+            assert_eq!(inferred.get(name.as_str()).copied().unwrap_or(0), n.as_u64().unwrap(), "{isa:?} {name}");
+        }
+        assert_eq!(inferred.get("other"), None, "{isa:?}");
+        assert_eq!(count["branches_taken"], taken, "{isa:?}");
+        assert_eq!(count["branches_not_taken"], not_taken, "{isa:?}");
+        assert!(returns > 100 && paired == returns, "{isa:?}: {paired} of {returns} returns come back from a call");
+
+        // All accesses are there, or were counted.
+        let dropped = |what: &str| told["dropped"][what].as_u64().unwrap();
+        let (loads, stores): (Vec<_>, Vec<_>) = records.iter().map(|r| (r.loads as u64, r.stores as u64)).unzip();
+        assert_eq!(dropped("address_0"), 0);
+        assert_eq!(count["loads"], loads.iter().sum::<u64>() + dropped("loads"), "{isa:?}");
+        assert_eq!(count["stores"], stores.iter().sum::<u64>() + dropped("stores"), "{isa:?}");
+        assert_eq!(dropped("registers_unknown"), 0, "{isa:?}");
+    }
+}
+
+/// What DynamoRIO's reader and its invariant checker insist on.
+#[derive(Default)]
+struct Drmemtrace {
+    insns: u64,
+    reads: u64,
+    writes: u64,
+    signals: u64,
+    transfers: u64,
+    syscalls: u64,
+}
+
+fn drmemtrace(bytes: &[u8]) -> Drmemtrace {
+    assert_eq!(bytes.len() % 12, 0);
+    let half = |b: &[u8]| u16::from_le_bytes(b.try_into().unwrap());
+    let mut all = bytes.chunks(12).map(|e| (half(&e[..2]), half(&e[2..4]), word(&e[4..]))).peekable();
+    // The header's order.
+    assert_eq!(all.next(), Some((25, 0, 7)));
+    assert_eq!(all.next(), Some((28, 12, 7)));
+    let file_type = all.next().unwrap();
+    assert_eq!((file_type.0, file_type.1), (28, 9));
+    assert_ne!(file_type.2 & 0x200, 0, "encodings are promised");
+    let tid = all.next().unwrap();
+    assert_eq!(tid.0, 22);
+    assert_eq!(all.next().unwrap().0, 24);
+    assert!(all.next_if(|e| (e.0, e.1) == (28, 10)).is_some());
+    let mut d = Drmemtrace::default();
+    let mut encodings: HashMap<u64, Vec<u8>> = HashMap::new();
+    let mut encoding = Vec::new();
+    let (mut target, mut last_time, mut handlers) = (None, 0, Vec::new());
+    // Where the program may go on.
+    let mut expected: Option<u64> = None;
+    let (mut last_pc, mut called) = (0, false);
+    let mut ended = false;
+    while let Some((kind, size, addr)) = all.next() {
+        assert!(!ended, "something follows the footer");
+        match kind {
+            47 => {
+                assert!((1..=8).contains(&size));
+                encoding.extend_from_slice(&addr.to_le_bytes()[..usize::from(size)]);
+            }
+            10..=16 | 31 | 48 | 49 => {
+                if !encoding.is_empty() {
+                    encodings.insert(addr, std::mem::take(&mut encoding));
+                }
+                let known = encodings.get(&addr).unwrap_or_else(|| panic!("no encoding of {addr:#x}"));
+                assert_eq!(known.len(), usize::from(size), "the encoding's length at {addr:#x}");
+                if let Some(expected) = expected {
+                    assert_eq!(addr, expected, "after {last_pc:#x}");
+                }
+                let following = addr + u64::from(size);
+                assert_eq!(target.is_some(), matches!(kind, 12 | 15 | 16), "a target at {addr:#x}");
+                expected = match kind {
+                    12 | 15 | 16 => target.take().filter(|t| *t != 0),
+                    11 | 14 | 48 => None,
+                    _ => Some(following),
+                };
+                (last_pc, d.insns, called) = (addr, d.insns + 1, false);
+            }
+            29 => assert_eq!(addr, last_pc, "an iteration of another instruction"),
+            0 => d.reads += 1,
+            1 => d.writes += 1,
+            28 => match size {
+                2 => {
+                    assert!(addr >= last_time, "time goes back");
+                    last_time = addr;
+                    assert_eq!(all.next().map(|e| (e.0, e.1)), Some((28, 3)), "a time without a CPU");
+                }
+                0 => {
+                    d.signals += 1;
+                    // A system call that a signal interrupts is made again.
+                    let restarts = called && addr == last_pc;
+                    if let (Some(expected), false) = (expected, restarts) {
+                        assert_eq!(addr, expected, "a signal elsewhere than the program was");
+                    }
+                    handlers.push(addr);
+                    expected = None;
+                }
+                1 => {
+                    d.transfers += 1;
+                    // The handler returns to where the signal came, unless it changed that.
+                    expected = None;
+                    handlers.pop().expect("a return without a signal");
+                }
+                25 => {
+                    d.syscalls += 1;
+                    called = true;
+                }
+                29 => target = Some(addr),
+                18 | 20 => {}
+                other => panic!("a marker {other}"),
+            },
+            23 => {
+                assert_eq!(addr, tid.2);
+                assert_eq!(all.next(), Some((26, 0, 0)));
+                ended = true;
+            }
+            other => panic!("an entry {other}"),
+        }
+    }
+    assert!(ended && encoding.is_empty() && target.is_none());
+    d
+}
+
+fn unpack(path: &Path) -> Vec<u8> {
+    within(LIMIT, Command::new("gzip").arg("-dc").arg(path)).code(0).stdout
+}
+
+#[test]
+fn drmemtrace_holds_together() {
+    for (name, isa, args) in [
+        ("work", Isa::X86_64, &[][..]),
+        ("work", Isa::Aarch64, &[]),
+        ("work", Isa::I386, &[]),
+        ("signals", Isa::X86_64, &[]),
+    ] {
+        let g = guest(name, isa);
+        let folder = scratch();
+        let path = folder.path().join("t.trace.gz");
+        let told = feed(&g, args, "drmemtrace", &path, &[]);
+        let bytes = unpack(&path);
+        let d = drmemtrace(&bytes);
+        assert_eq!((&told["instructions"], &told["bytes"]), (&d.insns.into(), &bytes.len().into()));
+        assert!(d.syscalls > 0);
+        if name == "signals" {
+            assert!(d.signals > 100 && d.transfers > 100, "{} signals, {} returns", d.signals, d.transfers);
+        } else {
+            let count = run(&g, args, &["--analyzer", "count"]);
+            assert_eq!(
+                (&count["insns"], &count["loads"], &count["stores"]),
+                (&d.insns.into(), &d.reads.into(), &d.writes.into())
+            );
+        }
+    }
+}
+
+#[test]
+fn each_thread_has_a_file() {
+    let g = guest("threads", Isa::X86_64);
+    let folder = scratch();
+    let traces = folder.path().join("traces/");
+    let told = feed(&g, &[], "drmemtrace", &traces, &[]);
+    let files = told["files"].as_array().unwrap();
+    assert!(files.len() > 2, "{told}");
+    let insns: u64 = files
+        .iter()
+        .map(|f| {
+            let path = Path::new(f.as_str().unwrap());
+            assert!(path.starts_with(&traces) && path.to_str().unwrap().ends_with(".trace.gz"), "{path:?}");
+            drmemtrace(&unpack(path)).insns
+        })
+        .sum();
+    assert_eq!(told["instructions"], insns);
+    assert_eq!(std::fs::read_dir(&traces).unwrap().count(), files.len());
+    // As one name with numbers, and only the first.
+    let one = folder.path().join("t.bb");
+    let told = feed(&g, &[], "bbv", &one, &[]);
+    assert_eq!(told["files"].as_array().unwrap().len(), files.len());
+    assert!(folder.path().join("t.2.bb").exists());
+    let told = feed(&g, &[], "bbv", &one, &["--streams", "first"]);
+    assert_eq!(told["files"].as_array().unwrap().len(), 1);
+    assert_eq!(told["threads_left_out"], files.len() - 1);
+}
+
+/// Vectors are of the program, not of how QEMU cuts it; an interval has exactly its instructions.
+#[test]
+fn basic_blocks_do_not_depend_on_translation() {
+    for isa in [Isa::X86_64, Isa::Aarch64, Isa::Mips] {
+        let g = guest("work", isa);
+        qemu(g.isa.target(), "trace");
+        let folder = scratch();
+        let vectors = |one: bool| {
+            let path = folder.path().join(if one { "one.bb" } else { "many.bb" });
+            let mut command = Command::new(trapline());
+            // The environment is the guest's, too: as long in one as in the other.
+            command.env("QEMU_RAND_SEED", "1");
+            command.env(if one { "QEMU_ONE_INSN_PER_TB" } else { "QEMU_ONE_INSN_PER_NO" }, "1");
+            command.args(["run", "--feed", "bbv", "--interval", "10007", "--format", "json", "-o"]);
+            let f = within(LIMIT, command.arg(&path).arg("--").arg(&g.path)).code(0);
+            let told: Value = serde_json::from_str(f.err().lines().last().unwrap_or_default()).unwrap();
+            (std::fs::read_to_string(path).unwrap(), told["instructions"].as_u64().unwrap())
+        };
+        let (many, insns) = vectors(false);
+        assert!((&many, insns) == (&vectors(true).0, insns), "{isa:?}: the vectors differ");
+        let sums: Vec<u64> = many
+            .lines()
+            .map(|l| {
+                let fields = l.strip_prefix('T').unwrap().split(' ');
+                fields.map(|f| f.rsplit(':').next().unwrap().parse::<u64>().unwrap()).sum()
+            })
+            .collect();
+        let (last, whole) = sums.split_last().unwrap();
+        assert!(whole.len() > 2 && whole.iter().all(|n| *n == 10007) && *last <= 10007, "{isa:?}: {sums:?}");
+        assert_eq!(insns, sums.iter().sum::<u64>(), "{isa:?}");
+    }
+}
+
+#[test]
+fn to_a_pipe_and_without_a_place() {
+    let g = guest("loop", Isa::X86_64);
+    qemu("x86_64", "trace");
+    let mut command = Command::new(trapline());
+    command.args(["run", "--feed", "champsim", "-o", "-", "--"]).arg(&g.path);
+    let f = within(LIMIT, &mut command).code(7);
+    // 2 instructions before the loop of 1000 turns of 4, then the exit.
+    let n = f.stdout.len() / 64;
+    assert!(f.stdout.len() % 64 == 0 && (4003..4010).contains(&n), "{n}");
+    assert!(f.err().contains(&format!("{n} instructions")), "{}", f.err());
+
+    let mut command = Command::new(trapline());
+    command.args(["run", "--feed", "champsim", "--"]).arg(&g.path);
+    let f = within(LIMIT, &mut command).code(125);
+    assert!(f.err().contains("-o FILE"), "{}", f.err());
+    let mut command = Command::new(trapline());
+    command.args(["run", "--feed", "champsim", "-o", "/nowhere/t.xz", "--"]).arg(&g.path);
+    let f = within(LIMIT, &mut command).code(125);
+    assert!(f.err().contains("/nowhere/t.xz"), "{}", f.err());
+}
