@@ -161,6 +161,7 @@ pub const GUESTS: &[Row] = &[
     row("x86_smc.S", How::Bare, X86, &[]),
     row("x86_regions.S", How::Bare, X86, &[]),
     row("x86_deep.S", How::Bare, X86, &[]),
+    row("x86_stopped.S", How::Bare, X86, &[]),
     row("x86_top.S", How::Bare, &[X86_64, I386], &[]),
     row("mips_delay_slots.S", How::Bare, &[Mipsel, Mips], &["-mips32r2", "-Wa,-mno-fix-loongson3-llsc"]),
     row("arm_thumb.S", How::Bare, &[Arm], &[]),
