@@ -193,6 +193,7 @@ pub const GUESTS: &[Row] = &[
     row("backdoor_ops.c", How::Static, EVERY, &[]),
     row("backdoor_illegal.c", How::Static, EVERY, &[]),
     row("backdoor_edges.c", How::Static, &[X86_64, I386, Riscv64, Thumb], &[]),
+    row("backdoor_code16.c", How::Static, &[I386], &[]),
     row("backdoor_roi.c", How::Static, X86, &["-fno-toplevel-reorder"]),
     row("backdoor_threads.c", How::Static, X86, &[]),
     row("backdoor_million.c", How::Static, X86, &[]),
