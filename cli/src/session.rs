@@ -85,7 +85,7 @@ pub fn analysis(name: &str, matches: &ArgMatches, format: Format) -> Result<Box<
                 if matches.get_one::<String>("by").is_some() && !analysis.by_region() {
                     return Err(Error::Usage {
                         what: format!("{name} cannot break its results down"),
-                        hint: "--by roi is for count and hotspots".into(),
+                        hint: "--by roi is for cache, calls, count and hotspots".into(),
                     });
                 }
                 return Ok(analysis);

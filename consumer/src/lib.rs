@@ -57,5 +57,5 @@ pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals}
 pub use pool::Pool;
 #[cfg(feature = "clap")]
 pub use program::program;
-pub use regions::{RegionChange, Regions};
+pub use regions::{RegionChange, RegionNames, Regions};
 pub use tally::{Sums, Tally};

@@ -5,6 +5,7 @@
 //!   name), and those that began within it; one without a beginning is nothing.
 
 use crate::{Event, GuestEvent};
+use std::collections::HashMap;
 
 /// A change of the open regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +62,52 @@ impl Regions {
     }
 }
 
+/// Numbers of regions, in the order in which they were first asked for; 0 is outside of all.
+#[derive(Clone, Debug)]
+pub struct RegionNames {
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Default for RegionNames {
+    fn default() -> Self {
+        RegionNames { names: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) }
+    }
+}
+
+impl RegionNames {
+    /// The number of a region; of the empty name, 0.
+    pub fn number(&mut self, name: &str) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        self.names.push(name.to_string());
+        self.numbers.insert(name.to_string(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+    /// The name of a number that [`RegionNames::number`] gave; empty outside of all regions.
+    pub fn name(&self, number: usize) -> &str {
+        self.names.get(number).map_or("", |n| n)
+    }
+    /// As it is shown to people.
+    pub fn shown(&self, number: usize) -> &str {
+        match self.name(number) {
+            "" => "(outside)",
+            name => name,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_given_once_and_0_is_outside() {
+        let mut names = RegionNames::default();
+        assert_eq!([names.number("b"), names.number("a"), names.number(""), names.number("b")], [1, 2, 0, 1]);
+        assert_eq!([names.name(0), names.name(2), names.shown(0), names.shown(1)], ["", "a", "(outside)", "b"]);
+    }
 
     #[test]
     fn innermost_counts_and_ends_close_what_is_within() {

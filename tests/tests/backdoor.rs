@@ -508,6 +508,40 @@ fn calls_across_pages_and_in_it_blocks() {
 }
 
 #[test]
+fn code_of_16_bits_calls_and_is_traced() {
+    let g = guest("backdoor_code16", Isa::I386);
+    let sigill = |name: &str| format!("{name} signal 4 at 0, in it");
+    let (no_magic, half, wide) = (sigill("no magic"), sigill("half magic"), sigill("of 32 bits"));
+    let expected = ["probe 65536", "echo 42", &no_magic, &half, &wide, "stop 0"].map(String::from);
+    let t = off(&g).trace().code(0);
+    assert_eq!(out(&t), expected);
+    let lines = t.story(0);
+    let start = lines.iter().position(|l| l.starts_with("trace_start")).expect("a start");
+    assert_eq!((lines[start].as_str(), lines[start + 1].as_str()), ("trace_start 1 1 start16", "I begin16"));
+    assert_eq!((t.total().insns, t.between("begin16", "stop16").insns), (6, 6));
+    assert_eq!(lines[start + 7], "trace_stop 1 0 stop16");
+    // Traced as a whole, too; each illegal one aborts where it is.
+    let t = g.run().counts().trace().code(0);
+    assert_eq!(out(&t)[..5], expected[..5]);
+    assert_eq!((t.at("call16").insns, t.at("call16").aborted), (1, 2));
+    assert_eq!((t.at("wide16").insns, t.at("wide16").aborted), (0, 1));
+    // Nobody answers: the probe is a no-op, each call is illegal.
+    let nobody = |f: trapline_tests::Finished| {
+        let (echo, stop) = (sigill("echo"), sigill("stop"));
+        let expected = ["probe 0", &echo, &no_magic, &half, &wide, &stop];
+        assert_eq!(f.out().lines().collect::<Vec<_>>(), expected);
+    };
+    nobody(within(LIMIT, Command::new(qemu("i386", "trace")).arg(&g.path)).code(0));
+    if cfg!(target_arch = "x86_64") {
+        let f = within(LIMIT, &mut Command::new(&g.path));
+        // A kernel may have none.
+        if f.ended != trapline_tests::Ended::Code(3) {
+            nobody(f.code(0));
+        }
+    }
+}
+
+#[test]
 fn analyzers_own_operations_are_answered_by_its_method() {
     let folder = trapline_tests::scratch();
     let root = checkout().display();

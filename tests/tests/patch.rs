@@ -250,16 +250,25 @@ fn source_that_it_does_not_fit_is_refused_with_the_file_named() {
     assert!(!folder.path().join("accel/tcg/instrument-gen.c").exists(), "the source is read, not changed");
 }
 
-/// The ops after optimisation, by block. Pointers of the process, and numbers of temporaries, say nothing.
-fn ops(binary: &Path, args: &[&str], program: &Path) -> Vec<String> {
+/// What QEMU logs of `items`.
+fn log(binary: &Path, args: &[&str], program: &Path, items: &str) -> String {
     let folder = scratch();
     let log = folder.path().join("log");
     let mut command = Command::new("setarch");
-    command.arg("-R").arg(binary).args(["-d", "op_opt", "-D"]).arg(&log).args(args).arg(program);
+    command.arg("-R").arg(binary).args(["-d", items, "-D"]).arg(&log).args(args).arg(program);
     within(LIMIT, &mut command);
+    String::from_utf8_lossy(&fs::read(&log).expect("QEMU writes its log")).into_owned()
+}
+
+/// The ops after optimisation, by block. Pointers of the process, and numbers of temporaries, say nothing.
+fn ops(binary: &Path, args: &[&str], program: &Path) -> Vec<String> {
+    plain_ops(&log(binary, args, program, "op_opt"))
+}
+
+fn plain_ops(log: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut lines = Vec::new();
-    for line in fs::read_to_string(&log).unwrap().lines() {
+    for line in log.lines() {
         if line.starts_with("OP") {
             names.clear();
         }
@@ -314,6 +323,50 @@ fn stopped_code_is_that_of_unpatched_qemu() {
         let stopped = ops(&qemu("x86_64", "trace"), &["-trapline", &off], &g.path);
         assert!(plain.len() > 50);
         same(&stopped, &plain.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+    }
+}
+
+/// The part of a log that begins with the translation of the block at `pc`.
+fn since(log: &str, pc: u64) -> &str {
+    let first = log.find(&format!("\n ---- {pc:016x}")).unwrap_or_else(|| panic!("{pc:#x} is not translated"));
+    &log[log[..first].rfind("OP").expect("a block")..]
+}
+
+/// Of what was executed while it was traced nothing is left after the STOP: the ops, the size of the host's code, how the blocks are
+/// entered, with which flags, and which are chained to which.
+#[test]
+fn nothing_is_left_of_tracing_after_a_stop() {
+    let g = guest("x86_stopped", Isa::X86_64);
+    let folder = scratch();
+    let settings = format!("socket={},start=off", folder.path().join("s").display());
+    let (plain, trapline) = (qemu("x86_64", "plain"), qemu("x86_64", "trace"));
+    let both =
+        |items: &str| [log(&plain, &[], &g.path, items), log(&trapline, &["-trapline", &settings], &g.path, items)];
+    let (stopped, body) = (g.sym("stopped"), format!(" ---- {:016x}", g.sym("body")));
+
+    let [plain_log, log] = both("op_opt");
+    // It was traced before, and is translated anew.
+    assert_eq!((plain_log.matches(&body).count(), log.matches(&body).count()), (1, 2));
+    let traced = &log[..log.len() - since(&log, stopped).len()];
+    assert!(traced.contains(&body));
+    let ops = plain_ops(since(&plain_log, stopped));
+    assert!(ops.len() > 100);
+    same(&plain_ops(since(&log, stopped)), &ops.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+
+    // Addresses of code say nothing.
+    let lines = |log: &str, starts: &[&str]| -> Vec<String> {
+        let words = |l: &str| l.split([' ', ':']).filter(|w| !w.starts_with("0x")).collect::<Vec<_>>().join(" ");
+        let lines = since(log, stopped).lines().filter(|l| starts.iter().any(|s| l.starts_with(s)));
+        // How it was come to is not the same.
+        lines.skip_while(|l| !l.starts_with(starts[0])).map(words).collect()
+    };
+    for (items, starts, least) in
+        [("op_opt,out_asm", vec!["OUT"], 8), ("op_opt,exec", vec!["Trace", "Linking", "Stopped"], 16)]
+    {
+        let [plain_log, log] = both(items);
+        let expected = lines(&plain_log, &starts);
+        assert!(expected.len() >= least, "{items}: {expected:?}");
+        same(&lines(&log, &starts), &expected.iter().map(|l| l.as_str()).collect::<Vec<_>>());
     }
 }
 

@@ -52,9 +52,23 @@ fn length(program: &Path, function: &str) -> u64 {
     within(LIMIT, &mut objdump).code(0).out().lines().filter(|l| l.starts_with(' ') && l.contains(":\t")).count() as u64
 }
 
-fn find<'a>(calls: &'a Value, name: &str) -> Option<&'a Value> {
-    let all = calls.as_array()?;
-    all.iter().find(|c| c["function"] == name).or_else(|| all.iter().find_map(|c| find(&c["children"], name)))
+/// The list of calls of one thread.
+struct List(Vec<Value>);
+
+impl List {
+    fn of(thread: &Value) -> List {
+        List(thread["calls"].as_array().expect("a list").clone())
+    }
+    /// The number of the function that is called by `parent`.
+    #[track_caller]
+    fn find(&self, parent: Option<usize>, name: &str) -> usize {
+        let found = |c: &Value| c["function"] == name && c["parent"].as_u64() == parent.map(|p| p as u64);
+        self.0.iter().position(found).unwrap_or_else(|| panic!("no {name} called by {parent:?}: {:?}", self.0))
+    }
+    /// Calls, instructions of its own, with what it called.
+    fn numbers(&self, i: usize) -> [u64; 3] {
+        ["calls", "insns", "inclusive"].map(|k| self.0[i][k].as_u64().expect("a number"))
+    }
 }
 
 #[test]
@@ -68,28 +82,26 @@ fn call_trees_with_tail_calls_and_longjmp() {
     command.arg("--callgrind").arg(&callgrind).arg("--").arg(&program);
     let f = within(LIMIT, &mut command).code(0);
     let v: Value = serde_json::from_str(f.err().lines().last().unwrap_or_default()).expect("JSON");
-    let main = find(&v["calls"], "main").expect("main");
-    let child = |of: &Value, name: &str| -> Value {
-        let all = of["children"].as_array().unwrap();
-        all.iter().find(|c| c["function"] == name).unwrap_or_else(|| panic!("no {name} in {of}")).clone()
-    };
+    let list = List::of(&v);
+    let main = list.0.iter().position(|c| c["function"] == "main").expect("main");
+    let child = |of: usize, name: &str| list.find(Some(of), name);
     let leaf = length(&program, "leaf");
     assert!(leaf >= 3, "{leaf}");
 
     let middle = child(main, "middle");
-    assert_eq!((&main["calls"], &middle["calls"]), (&1.into(), &2.into()));
-    let called = child(&middle, "leaf");
-    assert_eq!((called["calls"].as_u64(), called["insns"].as_u64()), (Some(15), Some(15 * leaf)));
-    assert_eq!(middle["inclusive"].as_u64().unwrap(), middle["insns"].as_u64().unwrap() + 15 * leaf);
-    let tail = child(main, "tail");
-    assert_eq!((tail["insns"].as_u64(), tail["inclusive"].as_u64()), (Some(1), Some(1 + leaf)));
+    let [calls, own, inclusive] = list.numbers(middle);
+    assert_eq!((list.numbers(main)[0], calls, inclusive), (1, 2, own + 15 * leaf));
+    assert_eq!(list.numbers(child(middle, "leaf")), [15, 15 * leaf, 15 * leaf]);
+    assert_eq!(list.numbers(child(main, "tail")), [1, 1, 1 + leaf]);
     // Four deep; then the program is back in main, which calls on.
     let (mut jumper, mut deep) = (child(main, "jumper"), 1);
-    while let Some(next) = jumper["children"].as_array().unwrap().iter().find(|c| c["function"] == "jumper") {
-        (jumper, deep) = (next.clone(), deep + 1);
+    while let Some(next) =
+        list.0.iter().position(|c| c["parent"].as_u64() == Some(jumper as u64) && c["function"] == "jumper")
+    {
+        (jumper, deep) = (next, deep + 1);
     }
     assert_eq!(deep, 4);
-    assert_eq!(child(&child(main, "after"), "leaf")["insns"].as_u64(), Some(leaf));
+    assert_eq!(list.numbers(child(child(main, "after"), "leaf"))[1], leaf);
 
     // Folded stacks add up to the same.
     let text = fs::read_to_string(&folded).unwrap();
@@ -130,4 +142,109 @@ fn a_loop_over_one_line_misses_once() {
     command.args(["run", "--analyzer", "cache", "--l1", "1000:8:64", "--"]).arg(&g.path);
     let f = within(LIMIT, &mut command).code(125);
     assert!(f.err().contains("1000 bytes cannot be divided"), "{}", f.err());
+}
+
+/// JSON's readers have limits of nesting; calls have not.
+#[test]
+fn calls_500_deep_are_read_by_any_reader() {
+    qemu("x86_64", "trace");
+    let g = guest("x86_deep", Isa::X86_64);
+    let mut command = Command::new(trapline());
+    command.args(["run", "--analyzer", "calls", "--format", "json", "-o", "-", "--"]).arg(&g.path);
+    let f = within(LIMIT, &mut command).code(0);
+    let v: Value = serde_json::from_str(f.out().lines().last().unwrap_or_default()).expect("JSON");
+    let list = List::of(&v);
+    let mut at = list.find(None, "_start");
+    for left in (0..500).rev() {
+        at = list.find(Some(at), "deep");
+        // What is called from here on runs four instructions each, the innermost three.
+        assert_eq!(list.numbers(at), [1, if left == 0 { 3 } else { 4 }, 4 * left + 3], "{left}");
+    }
+    assert_eq!(list.0.len(), 501);
+}
+
+/// Runs `x86_regions` with `--by roi`.
+fn by_region(analyzer: &str, more: &[&str]) -> String {
+    qemu("x86_64", "trace");
+    let g = guest("x86_regions", Isa::X86_64);
+    let mut command = Command::new(trapline());
+    command.args(["run", "--analyzer", analyzer, "--by", "roi", "-o", "-"]).args(more).arg("--").arg(&g.path);
+    within(LIMIT, &mut command).code(0).out()
+}
+
+/// The numbers stand in the guest's source.
+#[test]
+fn calls_by_region_of_interest() {
+    let folder = scratch();
+    let folded = folder.path().join("folded");
+    let out = by_region("calls", &["--format", "json", "--folded", folded.to_str().unwrap()]);
+    let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let told: Vec<_> = lines.iter().map(|l| (l["region"].as_str().unwrap(), l["insns"].as_u64().unwrap())).collect();
+    assert_eq!(told, [("", 14), ("busy", 63)]);
+    for (line, start, outer, leaf) in
+        [(&lines[0], [1, 5, 14], [1, 6, 9], [1, 3, 3]), (&lines[1], [0, 0, 63], [0, 33, 63], [10, 30, 30])]
+    {
+        // The whole way to where the region is.
+        let list = List::of(line);
+        let at = list.find(None, "_start");
+        assert_eq!(list.numbers(at), start);
+        let at = list.find(Some(at), "outer");
+        assert_eq!(list.numbers(at), outer);
+        assert_eq!(list.numbers(list.find(Some(at), "leaf")), leaf);
+        assert_eq!(list.0.len(), 3);
+    }
+    let text = fs::read_to_string(&folded).unwrap();
+    let mut stacks: Vec<&str> = text.lines().map(|l| l.split_once(';').unwrap().1).collect();
+    stacks.sort_unstable();
+    let expected = [
+        "(outside);_start 5",
+        "(outside);_start;outer 6",
+        "(outside);_start;outer;leaf 3",
+        "busy;_start;outer 33",
+        "busy;_start;outer;leaf 30",
+    ];
+    assert_eq!(stacks, expected);
+    let text = by_region("calls", &[]);
+    let rows: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+    let of_busy = rows.iter().position(|r| r.ends_with(&["--", "busy:", "63", "instructions"])).expect("busy");
+    assert_eq!(
+        rows[of_busy + 1..],
+        [["63", "0", "0", "_start"], ["63", "33", "0", "outer"], ["30", "30", "10", "leaf"]]
+    );
+}
+
+/// The numbers stand in the guest's source. Each line misses when it is first touched.
+#[test]
+fn cache_by_region_of_interest() {
+    let v: Value = serde_json::from_str(&by_region("cache", &["--format", "json"])).expect("JSON");
+    let pair = |v: &Value| (v["accesses"].as_u64().unwrap(), v["misses"].as_u64().unwrap());
+    let region = |name: &str| v["per_region"].as_array().unwrap().iter().find(|r| r["region"] == name).unwrap();
+    let (busy, outside) = (region("busy"), region(""));
+    // The two data are new in the region, the stack is not.
+    assert_eq!((pair(&busy["l1d"]), pair(&outside["l1d"])), ((40, 2), (6, 1)));
+    // Of the three lines of code that of `leaf` is.
+    assert_eq!((busy["l1i"]["misses"].as_u64(), outside["l1i"]["misses"].as_u64()), (Some(1), Some(2)));
+    // Nothing is in the second level that is not in the first.
+    assert_eq!((pair(&busy["l2"]), pair(&outside["l2"])), ((3, 3), (3, 3)));
+    for level in ["l1i", "l1d", "l2"] {
+        let (a, b, all) = (pair(&busy[level]), pair(&outside[level]), pair(&v[level]));
+        assert_eq!((a.0 + b.0, a.1 + b.1), all, "{level}");
+    }
+    let function = |region: &str, name: &str| {
+        let rows = v["functions"].as_array().unwrap();
+        let row = rows.iter().find(|r| r["region"] == region && r["function"] == name);
+        let row = row.unwrap_or_else(|| panic!("no {name} in {region}: {v}"));
+        (pair(&row["l1"]), pair(&row["l2"]))
+    };
+    assert_eq!(function("busy", "outer"), ((10, 0), (0, 0)));
+    assert_eq!(function("busy", "leaf"), ((30, 2), (2, 2)));
+    assert_eq!(function("", "_start"), ((1, 1), (1, 1)));
+    assert_eq!(function("", "outer"), ((2, 0), (0, 0)));
+    assert_eq!(function("", "leaf"), ((3, 0), (0, 0)));
+    assert_eq!(v["functions"].as_array().unwrap().len(), 5);
+    let text = by_region("cache", &[]);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let of_busy = lines.iter().position(|l| *l == "-- busy").expect("busy");
+    let words: Vec<&str> = lines[of_busy + 2].split_whitespace().collect();
+    assert_eq!(words, ["L1", "data", "40", "accesses", "2", "misses", "5.0000%"], "{text}");
 }

@@ -2,7 +2,10 @@
 
 use crate::model::{Cache, Policy, Reuse, Shape};
 use comfy_table::{CellAlignment, Table, presets};
-use consumer::{Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Source, Stream, Summary};
+use consumer::{
+    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, RegionChange, RegionNames, Regions, Source, Stream,
+    Summary,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use symbols::{Maps, Place, Symbolizer};
@@ -34,13 +37,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Caches { format, args: self, all: All::default() })
+        Box::new(Caches { format, args: self, by_region: false, all: All::default() })
     }
 }
 
 struct Caches {
     format: Format,
     args: Args,
+    by_region: bool,
     all: All,
 }
 
@@ -85,24 +89,45 @@ struct Levels {
     data: Option<Cache>,
     second: Cache,
     reuse: Option<Reuse>,
+    /// The open regions.
+    open: Regions,
+}
+
+/// All accesses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    l1i: Rate,
+    l1d: Rate,
+    l2: Rate,
+}
+
+impl Rates {
+    fn add(&mut self, o: &Rates) {
+        self.l1i.add(o.l1i);
+        self.l1d.add(o.l1d);
+        self.l2.add(o.l2);
+    }
+    fn levels(&self) -> [(&'static str, Rate); 3] {
+        [("L1 instructions", self.l1i), ("L1 data", self.l1d), ("L2", self.l2)]
+    }
 }
 
 #[derive(Default)]
 struct Process {
     pid: u32,
     maps: Maps,
-    /// Not yet looked up, by pc.
-    costs: HashMap<u64, Cost>,
+    /// Not yet looked up, by number of the region and pc.
+    costs: HashMap<(usize, u64), Cost>,
 }
 
 #[derive(Default)]
 struct All {
     threads: HashMap<usize, Levels>,
     processes: BTreeMap<usize, Process>,
-    places: BTreeMap<Place, Cost>,
-    l1i: Rate,
-    l1d: Rate,
-    l2: Rate,
+    /// By number of the region.
+    places: BTreeMap<(usize, Place), Cost>,
+    rates: BTreeMap<usize, Rates>,
+    regions: RegionNames,
     lost: u64,
 }
 
@@ -113,16 +138,20 @@ enum Step {
     /// A data access: pc, first and last line.
     Data(u64, u64, u64),
     Event(Event),
+    Region(RegionChange),
 }
 
-struct Simulate<'a>(&'a Args);
+struct Simulate<'a> {
+    args: &'a Args,
+    by_region: bool,
+}
 
 impl Consumer for Simulate<'_> {
     type Batch = Vec<Step>;
     type State = All;
 
     fn map(&self, chunk: &Chunk<'_>) -> Result<Vec<Step>, Error> {
-        let shift = self.0.l1.line.trailing_zeros();
+        let shift = self.args.l1.line.trailing_zeros();
         let mut steps = Vec::new();
         for item in chunk.items() {
             match item? {
@@ -143,15 +172,17 @@ impl Consumer for Simulate<'_> {
                 Item::Event(event @ (Event::Mmap { .. } | Event::Munmap { .. } | Event::Image { .. })) => {
                     steps.push(Step::Event(event));
                 }
-                Item::Event(_) => {}
+                Item::Event(event) => {
+                    steps.extend(RegionChange::of(&event).filter(|_| self.by_region).map(Step::Region));
+                }
             }
         }
         Ok(steps)
     }
 
     fn reduce(&self, all: &mut All, stream: &Stream, batch: Vec<Step>) -> Result<(), Error> {
-        let args = self.0;
-        let All { threads, processes, places, l1i, l1d, l2, .. } = all;
+        let args = self.args;
+        let All { threads, processes, places, rates, regions, .. } = all;
         if let std::collections::hash_map::Entry::Vacant(e) = threads.entry(stream.number) {
             let made = |shape| Cache::new(shape, args.policy).map_err(Error::Consumer);
             e.insert(Levels {
@@ -159,6 +190,7 @@ impl Consumer for Simulate<'_> {
                 data: if args.unified { None } else { Some(made(args.l1)?) },
                 second: made(args.l2)?,
                 reuse: args.curve.then(Reuse::default),
+                open: Regions::default(),
             });
         }
         let number = stream.process.number;
@@ -174,29 +206,36 @@ impl Consumer for Simulate<'_> {
         // Lines of the second level may be longer.
         let (from, to) = (args.l1.line.trailing_zeros(), args.l2.line.trailing_zeros());
         let second = |line: u64| line >> to.saturating_sub(from);
+        let mut region = regions.number(levels.open.current());
+        let mut now = Rates::default();
         for step in batch {
             match step {
+                Step::Region(change) => {
+                    rates.entry(region).or_default().add(&std::mem::take(&mut now));
+                    levels.open.change(change);
+                    region = regions.number(levels.open.current());
+                }
                 Step::Code(first, last) => {
                     for line in first..=last {
                         let hit = levels.instructions.access(line);
-                        l1i.count(hit);
+                        now.l1i.count(hit);
                         if !hit {
-                            l2.count(levels.second.access(second(line)));
+                            now.l2.count(levels.second.access(second(line)));
                         }
                     }
                 }
                 Step::Data(pc, first, last) => {
-                    let cost = process.costs.entry(pc).or_default();
+                    let cost = process.costs.entry((region, pc)).or_default();
                     for line in first..=last {
                         if let Some(reuse) = &mut levels.reuse {
                             reuse.access(line);
                         }
                         let hit = levels.data.as_mut().unwrap_or(&mut levels.instructions).access(line);
-                        l1d.count(hit);
+                        now.l1d.count(hit);
                         cost.l1.count(hit);
                         if !hit {
                             let hit = levels.second.access(second(line));
-                            l2.count(hit);
+                            now.l2.count(hit);
                             cost.l2.count(hit);
                         }
                     }
@@ -218,6 +257,7 @@ impl Consumer for Simulate<'_> {
                 }
             }
         }
+        rates.entry(region).or_default().add(&now);
         Ok(())
     }
 
@@ -229,12 +269,15 @@ impl Consumer for Simulate<'_> {
 
 impl Process {
     /// Looks up what ran so far.
-    fn settle(&mut self, places: &mut BTreeMap<Place, Cost>) {
-        for (pc, cost) in self.costs.drain() {
-            places.entry(self.maps.place(pc)).or_default().add(cost);
+    fn settle(&mut self, places: &mut BTreeMap<(usize, Place), Cost>) {
+        for ((region, pc), cost) in self.costs.drain() {
+            places.entry((region, self.maps.place(pc))).or_default().add(cost);
         }
     }
 }
+
+/// A region's number, a module, a function.
+type Key = (usize, String, String);
 
 /// A function, or a line of it.
 #[derive(Default)]
@@ -244,16 +287,16 @@ struct Row {
 }
 
 impl Caches {
-    fn rows(&mut self) -> Vec<((String, String), Row)> {
+    fn rows(&mut self) -> Vec<(Key, Row)> {
         let All { processes, places, .. } = &mut self.all;
         processes.values_mut().for_each(|p| p.settle(places));
         let mut symbols = Symbolizer::default();
-        let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
-        for (place, cost) in places {
+        let mut rows: BTreeMap<Key, Row> = BTreeMap::new();
+        for ((region, place), cost) in places {
             let at = symbols.locate(place);
             let module = at.module.unwrap_or_else(|| "[anonymous]".into());
             let function = at.function.map_or_else(|| "?".to_string(), |f| f.name);
-            let row = rows.entry((module, function)).or_default();
+            let row = rows.entry((*region, module, function)).or_default();
             row.cost.add(*cost);
             if let Some((file, Some(line))) = at.line {
                 row.lines.entry((file, line)).or_default().add(*cost);
@@ -262,7 +305,14 @@ impl Caches {
         let mut rows: Vec<_> = rows.into_iter().collect();
         // The sort is stable: equal ones stay ordered by their names.
         rows.sort_by_key(|(_, r)| std::cmp::Reverse((r.cost.l2.misses, r.cost.l1.misses, r.cost.l1.accesses)));
-        rows.truncate(self.args.functions);
+        // So many of each region, the regions in the order of their first opening.
+        rows.sort_by_key(|((region, ..), _)| *region);
+        let mut shown: HashMap<usize, usize> = HashMap::new();
+        rows.retain(|((region, ..), _)| {
+            let n = shown.entry(*region).or_default();
+            *n += 1;
+            *n <= self.args.functions
+        });
         rows
     }
 }
@@ -270,6 +320,11 @@ impl Caches {
 impl Analysis for Caches {
     fn name(&self) -> &'static str {
         "cache"
+    }
+
+    fn by_region(&mut self) -> bool {
+        self.by_region = true;
+        true
     }
 
     fn consume(
@@ -288,7 +343,8 @@ impl Analysis for Caches {
                 "lines of {second} bytes behind lines of {first}: the second level's must be as long or longer"
             )));
         }
-        consumer::run(source, &Simulate(&self.args), &mut self.all, options)
+        let simulate = Simulate { args: &self.args, by_region: self.by_region };
+        consumer::run(source, &simulate, &mut self.all, options)
     }
 
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
@@ -298,23 +354,34 @@ impl Analysis for Caches {
         let total = reuse.cold + reuse.by_log2.iter().sum::<u64>();
         let curve: Vec<(u64, u64)> =
             reuse.misses().iter().enumerate().map(|(i, m)| (self.args.l1.line << i, *m)).collect();
-        let All { l1i, l1d, l2, lost, .. } = &self.all;
-        let levels = [("L1 instructions", l1i), ("L1 data", l1d), ("L2", l2)];
+        let All { rates, regions, lost, .. } = &self.all;
+        let mut whole = Rates::default();
+        rates.values().for_each(|r| whole.add(r));
         match self.format {
             Format::Text => {
-                for (name, rate) in levels {
-                    writeln!(
-                        out,
-                        "{name:16} {:>14} accesses {:>12} misses {:>8.4}%",
-                        rate.accesses,
-                        rate.misses,
-                        rate.percent()
-                    )?;
+                let print = |out: &mut dyn Write, rates: &Rates| {
+                    rates.levels().iter().try_for_each(|(name, rate)| {
+                        let (accesses, misses, percent) = (rate.accesses, rate.misses, rate.percent());
+                        writeln!(out, "{name:16} {accesses:>14} accesses {misses:>12} misses {percent:>8.4}%")
+                    })
+                };
+                print(out, &whole)?;
+                if self.by_region {
+                    for (region, rates) in rates {
+                        writeln!(out, "-- {}", regions.shown(*region))?;
+                        print(out, rates)?;
+                    }
                 }
                 let mut table = Table::new();
                 table.load_preset(presets::NOTHING);
                 table.set_header(["data", "L1 misses", "", "L2 misses", "function", "module", "worst line"]);
-                for ((module, function), row) in &rows {
+                let mut region = None;
+                for ((number, module, function), row) in &rows {
+                    if self.by_region && region.replace(*number) != Some(*number) {
+                        let mut cells = vec![String::new(); 4];
+                        cells.push(format!("-- {}", regions.shown(*number)));
+                        table.add_row(cells);
+                    }
                     let worst = row.lines.iter().max_by_key(|(_, c)| (c.l2.misses, c.l1.misses));
                     let base = |p: &str| p.rsplit('/').next().unwrap_or(p).to_string();
                     table.add_row([
@@ -344,27 +411,37 @@ impl Analysis for Caches {
             }
             Format::Json => {
                 let rate = |r: &Rate| serde_json::json!({"accesses": r.accesses, "misses": r.misses});
+                let levels =
+                    |r: &Rates| serde_json::json!({"l1i": rate(&r.l1i), "l1d": rate(&r.l1d), "l2": rate(&r.l2)});
                 let functions: Vec<_> = rows
                     .iter()
-                    .map(|((module, function), row)| {
+                    .map(|((region, module, function), row)| {
                         let lines: Vec<_> = row
                             .lines
                             .iter()
                             .map(|((file, line), c)| serde_json::json!({"file": file, "line": line, "l1": rate(&c.l1), "l2": rate(&c.l2)}))
                             .collect();
-                        serde_json::json!({"module": module, "function": function, "l1": rate(&row.cost.l1), "l2": rate(&row.cost.l2), "lines": lines})
+                        let mut json = serde_json::json!({"module": module, "function": function, "l1": rate(&row.cost.l1), "l2": rate(&row.cost.l2), "lines": lines});
+                        if self.by_region {
+                            json["region"] = regions.name(*region).into();
+                        }
+                        json
                     })
                     .collect();
                 let curve: Vec<_> =
                     curve.iter().map(|(size, misses)| serde_json::json!({"bytes": size, "misses": misses})).collect();
-                let json = serde_json::json!({
-                    "l1i": rate(l1i),
-                    "l1d": rate(l1d),
-                    "l2": rate(l2),
-                    "functions": functions,
-                    "curve": curve,
-                    "lost_chunks": lost,
-                });
+                let mut json = levels(&whole);
+                json["functions"] = functions.into();
+                json["curve"] = curve.into();
+                json["lost_chunks"] = (*lost).into();
+                if self.by_region {
+                    let each = rates.iter().map(|(region, rates)| {
+                        let mut json = levels(rates);
+                        json["region"] = regions.name(*region).into();
+                        json
+                    });
+                    json["per_region"] = each.collect();
+                }
                 writeln!(out, "{json}")?;
             }
         }

@@ -1,9 +1,10 @@
 //! Follows calls and returns.
 
 use crate::output::{self, Name};
-use crate::tree::{Function, Node, ROOT, Stack, Step, Tree};
+use crate::tree::{Function, Node, ROOT, Region, Stack, Step, Tree};
 use consumer::{
-    Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Source, Stream, Summary,
+    Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, RegionChange, RegionNames,
+    Regions, Source, Stream, Summary,
 };
 use decode::{Class, Target, block_branch};
 use std::collections::{BTreeMap, HashMap};
@@ -29,13 +30,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Calls { format, args: self, all: All::default() })
+        Box::new(Calls { format, args: self, by_region: false, all: All::default() })
     }
 }
 
 struct Calls {
     format: Format,
     args: Args,
+    by_region: bool,
     all: All,
 }
 
@@ -44,10 +46,12 @@ enum Part {
     /// A block, or what of it ran: where it begins, instructions that retired, and how it is left; `true` if after the next block, a delay slot.
     Block(u64, u64, Step, bool),
     Event(Event),
+    Region(RegionChange),
 }
 
 #[derive(Default)]
 struct Follow {
+    by_region: bool,
     scratch: Pool<Scratch>,
 }
 
@@ -77,6 +81,8 @@ struct Thread {
     step: Option<Step>,
     /// That after the next block.
     later: Option<Step>,
+    /// The open regions.
+    open: Regions,
 }
 
 #[derive(Default)]
@@ -84,6 +90,7 @@ struct All {
     threads: BTreeMap<usize, Thread>,
     processes: BTreeMap<usize, Process>,
     names: Names,
+    regions: RegionNames,
     command: String,
     lost: u64,
 }
@@ -170,7 +177,9 @@ impl Consumer for Follow {
                         | Event::Signal { .. }
                         | Event::SyscallRet { result: SIGRETURN, .. }),
                     ) => parts.push(Part::Event(event)),
-                    Item::Event(_) => {}
+                    Item::Event(event) => {
+                        parts.extend(RegionChange::of(&event).filter(|_| self.by_region).map(Part::Region));
+                    }
                 }
             }
             Ok(parts)
@@ -193,8 +202,8 @@ impl Consumer for Follow {
             pid: stream.process.pid,
             ..Thread::default()
         });
+        let All { names, regions, .. } = all;
         let Some(process) = all.processes.get_mut(&number) else { return Ok(()) };
-        let names = &mut all.names;
         for part in parts {
             match part {
                 Part::Block(pc, insns, step, slot) => {
@@ -207,6 +216,10 @@ impl Consumer for Follow {
                         true => (thread.step, thread.later) = (None, Some(step)),
                         false => thread.step = Some(step),
                     }
+                }
+                Part::Region(change) => {
+                    thread.open.change(change);
+                    thread.tree.region = regions.number(thread.open.current());
                 }
                 Part::Event(Event::Signal { from, .. }) => {
                     // It may strike before the first instruction of what was called, or of another signal's handler.
@@ -256,45 +269,56 @@ impl Calls {
         format!("process {} thread {}", thread.pid, thread.tid)
     }
 
-    fn text(&self, out: &mut dyn Write, thread: &Thread) -> io::Result<()> {
-        let inclusive = thread.tree.inclusive();
+    /// What is shown of a thread: each region with its name, or all as one.
+    fn shares(&self, thread: &Thread) -> Vec<Option<Region>> {
+        match self.by_region {
+            true => thread.tree.regions().into_iter().map(Some).collect(),
+            false => vec![None],
+        }
+    }
+
+    /// The name of a share.
+    fn share_name(&self, thread: &Thread, region: Option<Region>, between: &str) -> String {
+        let mut name = Self::thread_name(thread);
+        if let Some(region) = region {
+            name.push_str(between);
+            name.push_str(self.all.regions.shown(region));
+        }
+        name
+    }
+
+    fn text(&self, out: &mut dyn Write, thread: &Thread, region: Option<Region>) -> io::Result<()> {
+        let inclusive = thread.tree.inclusive(region);
         let least = inclusive[ROOT] as f64 * self.args.least.unwrap_or(1.0) / 100.0;
-        writeln!(out, "{}: {} instructions", Self::thread_name(thread), inclusive[ROOT])?;
+        writeln!(out, "{}: {} instructions", self.share_name(thread, region, " -- "), inclusive[ROOT])?;
         let mut todo: Vec<(Node, usize)> =
             thread.tree.children(ROOT, &inclusive).into_iter().rev().map(|n| (n, 0)).collect();
         while let Some((node, depth)) = todo.pop() {
-            if (inclusive[node] as f64) < least {
+            let data = &thread.tree.nodes[node];
+            let cost = data.cost(region);
+            // Of a region, only what it reached.
+            if (inclusive[node] as f64) < least || (inclusive[node] == 0 && cost.calls == 0) {
                 continue;
             }
-            let data = &thread.tree.nodes[node];
             let name = &self.all.names.all[data.function as usize].function;
-            let shown = depth.min(60);
-            writeln!(
-                out,
-                "{:>14} {:>14} {:>10}  {}{name}",
-                inclusive[node],
-                data.insns,
-                data.calls,
-                "  ".repeat(shown)
-            )?;
+            let indent = "  ".repeat(depth.min(60));
+            writeln!(out, "{:>14} {:>14} {:>10}  {indent}{name}", inclusive[node], cost.insns, cost.calls)?;
             todo.extend(thread.tree.children(node, &inclusive).into_iter().rev().map(|n| (n, depth + 1)));
         }
         Ok(())
     }
 
-    fn json(&self, thread: &Thread, node: Node, inclusive: &[u64]) -> serde_json::Value {
-        let data = &thread.tree.nodes[node];
-        let calls: Vec<_> =
-            thread.tree.children(node, inclusive).into_iter().map(|n| self.json(thread, n, inclusive)).collect();
-        let name = &self.all.names.all[data.function as usize];
-        serde_json::json!({
-            "function": name.function,
-            "module": name.module,
-            "calls": data.calls,
-            "insns": data.insns,
-            "inclusive": inclusive[node],
-            "children": calls,
-        })
+    fn json(&self, thread: &Thread, region: Option<Region>) -> serde_json::Value {
+        let mut json = serde_json::json!({
+            "pid": thread.pid,
+            "tid": thread.tid,
+            "insns": thread.tree.inclusive(region)[ROOT],
+            "calls": output::list(&thread.tree, region, &self.all.names.all),
+        });
+        if let Some(region) = region {
+            json["region"] = self.all.regions.name(region).into();
+        }
+        json
     }
 }
 
@@ -303,22 +327,33 @@ impl Analysis for Calls {
         "calls"
     }
 
+    fn by_region(&mut self) -> bool {
+        self.by_region = true;
+        true
+    }
+
     fn consume(
         &mut self,
         source: &mut dyn Source,
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        consumer::run(source, &Follow::default(), &mut self.all, options)
+        let follow = Follow { by_region: self.by_region, ..Follow::default() };
+        consumer::run(source, &follow, &mut self.all, options)
     }
 
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         let all = &self.all;
         if let Some(path) = &self.args.folded {
             to_file(path, |out| {
-                all.threads
-                    .values()
-                    .try_for_each(|t| output::folded(out, &Self::thread_name(t), &t.tree, &all.names.all))
+                for thread in all.threads.values() {
+                    for region in self.shares(thread) {
+                        // What separates the parts must not be in one.
+                        let base = self.share_name(thread, region, "\0").replace(';', ":").replace('\0', ";");
+                        output::folded(out, &base, &thread.tree, region, &all.names.all)?;
+                    }
+                }
+                Ok(())
             })?;
         }
         if let Some(path) = &self.args.callgrind {
@@ -329,7 +364,9 @@ impl Analysis for Calls {
             Format::Text => {
                 writeln!(out, "{:>14} {:>14} {:>10}", "with callees", "own", "calls")?;
                 for thread in all.threads.values() {
-                    self.text(out, thread)?;
+                    for region in self.shares(thread) {
+                        self.text(out, thread, region)?;
+                    }
                 }
                 if all.lost > 0 {
                     writeln!(out, "{} chunks were lost: the numbers are too low", all.lost)?;
@@ -337,16 +374,9 @@ impl Analysis for Calls {
             }
             Format::Json => {
                 for thread in all.threads.values() {
-                    let inclusive = thread.tree.inclusive();
-                    let roots = thread.tree.children(ROOT, &inclusive);
-                    let calls: Vec<_> = roots.into_iter().map(|n| self.json(thread, n, &inclusive)).collect();
-                    let json = serde_json::json!({
-                        "pid": thread.pid,
-                        "tid": thread.tid,
-                        "insns": inclusive[ROOT],
-                        "calls": calls,
-                    });
-                    writeln!(out, "{json}")?;
+                    for region in self.shares(thread) {
+                        writeln!(out, "{}", self.json(thread, region))?;
+                    }
                 }
             }
         }
@@ -376,7 +406,7 @@ mod tests {
         let k = back(k.block(first, &[])).block(b, &[]).block(end, &[]);
         let show = |all: &All| {
             let mut out = Vec::new();
-            all.threads.values().for_each(|t| output::folded(&mut out, "t", &t.tree, &all.names.all).unwrap());
+            all.threads.values().for_each(|t| output::folded(&mut out, "t", &t.tree, None, &all.names.all).unwrap());
             String::from_utf8(out).unwrap()
         };
         let (text, _) = feed(&Follow::default(), &table.finish(), &[k.words()], All::default, show).unwrap();

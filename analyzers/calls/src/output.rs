@@ -1,6 +1,6 @@
 //! The tree as other tools read it.
 
-use crate::tree::{Function, Node, ROOT, Tree};
+use crate::tree::{Function, Node, ROOT, Region, Tree};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
@@ -26,14 +26,46 @@ fn path(tree: &Tree, names: &[Name], mut node: Node) -> Vec<String> {
     parts
 }
 
-/// Folded stacks, as `flamegraph.pl` and its kin read them: `thread;outer;inner instructions`.
-pub fn folded(out: &mut dyn Write, thread: &str, tree: &Tree, names: &[Name]) -> io::Result<()> {
-    for (node, data) in tree.nodes.iter().enumerate().filter(|(_, d)| d.insns > 0) {
-        let mut parts = vec![thread.to_string()];
-        parts.extend(path(tree, names, node));
-        writeln!(out, "{} {}", parts.join(";"), data.insns)?;
+/// Folded stacks of a region, or of all, as `flamegraph.pl` and its kin read them: `base;outer;inner instructions`.
+pub fn folded(out: &mut dyn Write, base: &str, tree: &Tree, region: Option<Region>, names: &[Name]) -> io::Result<()> {
+    for (node, data) in tree.nodes.iter().enumerate() {
+        let insns = data.cost(region).insns;
+        if insns > 0 {
+            let mut parts = vec![base.to_string()];
+            parts.extend(path(tree, names, node));
+            writeln!(out, "{} {insns}", parts.join(";"))?;
+        }
     }
     Ok(())
+}
+
+/// The tree as a flat list: each entry has its caller's number in the list, `null` if it has none; callers come before what they call, the
+/// most expensive first. So a reader's limit of nested values does not limit how deep calls may be.
+pub fn list(tree: &Tree, region: Option<Region>, names: &[Name]) -> Vec<serde_json::Value> {
+    let inclusive = tree.inclusive(region);
+    let mut all = Vec::new();
+    let mut todo: Vec<(Node, Option<usize>)> =
+        tree.children(ROOT, &inclusive).into_iter().rev().map(|n| (n, None)).collect();
+    while let Some((node, parent)) = todo.pop() {
+        let data = &tree.nodes[node];
+        let cost = data.cost(region);
+        // Of a region, only what it reached.
+        if inclusive[node] == 0 && cost.calls == 0 {
+            continue;
+        }
+        let name = &names[data.function as usize];
+        let number = all.len();
+        all.push(serde_json::json!({
+            "parent": parent,
+            "function": name.function,
+            "module": name.module,
+            "calls": cost.calls,
+            "insns": cost.insns,
+            "inclusive": inclusive[node],
+        }));
+        todo.extend(tree.children(node, &inclusive).into_iter().rev().map(|n| (n, Some(number))));
+    }
+    all
 }
 
 /// What callgrind's format says of a function.
@@ -49,7 +81,7 @@ pub fn callgrind(out: &mut dyn Write, command: &str, trees: &[&Tree], names: &[N
     let mut costs: BTreeMap<Function, Cost> = BTreeMap::new();
     let mut total = 0;
     for tree in trees {
-        let inclusive = tree.inclusive();
+        let inclusive = tree.inclusive(None);
         total += inclusive[ROOT];
         // Depth first: a call on the way down that is on it already is within the outer one's cost.
         let mut todo: Vec<(Node, bool)> = tree.children(ROOT, &inclusive).into_iter().map(|n| (n, false)).collect();
@@ -62,10 +94,11 @@ pub fn callgrind(out: &mut dyn Write, command: &str, trees: &[&Tree], names: &[N
                 edge.map(|e| on_the_way.remove(&e));
                 continue;
             }
-            costs.entry(data.function).or_default().own += data.insns;
+            let cost = data.cost(None);
+            costs.entry(data.function).or_default().own += cost.insns;
             if let Some(edge) = edge {
                 let call = costs.entry(edge.0).or_default().calls.entry(edge.1).or_default();
-                call.0 += data.calls;
+                call.0 += cost.calls;
                 if on_the_way.insert(edge) {
                     call.1 += inclusive[node];
                     todo.push((node, true));

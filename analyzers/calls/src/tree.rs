@@ -1,6 +1,6 @@
 //! The tree, and the stack of a thread in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A function, by number.
 pub type Function = u32;
@@ -8,9 +8,33 @@ pub type Function = u32;
 pub type Node = usize;
 /// The root: no function.
 pub const ROOT: Node = 0;
+/// A region of interest, by number.
+pub type Region = usize;
 
 /// Deeper calls are counted where they are, so that endless recursion does not grow the tree without end.
 const DEEPEST: usize = 1000;
+
+/// What a function cost where it was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// How often it was called.
+    pub calls: u64,
+    /// Instructions of its own.
+    pub insns: u64,
+}
+
+impl NodeData {
+    /// The cost in a region; `None` is all of them.
+    pub fn cost(&self, region: Option<Region>) -> Cost {
+        match region {
+            Some(region) => self.costs.get(&region).copied().unwrap_or_default(),
+            None => self
+                .costs
+                .values()
+                .fold(Cost::default(), |sum, c| Cost { calls: sum.calls + c.calls, insns: sum.insns + c.insns }),
+        }
+    }
+}
 
 /// What was called from where.
 #[derive(Debug, Default)]
@@ -19,10 +43,8 @@ pub struct NodeData {
     pub parent: Node,
     /// The function; of the root, 0.
     pub function: Function,
-    /// How often it was called here.
-    pub calls: u64,
-    /// Instructions of its own.
-    pub insns: u64,
+    /// What it cost in each region of interest; one that is not there is nothing.
+    pub costs: BTreeMap<Region, Cost>,
     children: HashMap<Function, Node>,
 }
 
@@ -31,11 +53,13 @@ pub struct NodeData {
 pub struct Tree {
     /// The nodes; a parent comes before its children.
     pub nodes: Vec<NodeData>,
+    /// What is counted belongs to this region.
+    pub region: Region,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { nodes: vec![NodeData::default()] }
+        Tree { nodes: vec![NodeData::default()], region: 0 }
     }
 }
 
@@ -50,9 +74,19 @@ impl Tree {
         node
     }
 
-    /// Instructions of each node and all below it.
-    pub fn inclusive(&self) -> Vec<u64> {
-        let mut sums: Vec<u64> = self.nodes.iter().map(|n| n.insns).collect();
+    fn cost(&mut self, node: Node) -> &mut Cost {
+        self.nodes[node].costs.entry(self.region).or_default()
+    }
+
+    /// The regions in which anything was counted, in order.
+    pub fn regions(&self) -> Vec<Region> {
+        let all: BTreeSet<Region> = self.nodes.iter().flat_map(|n| n.costs.keys().copied()).collect();
+        all.into_iter().collect()
+    }
+
+    /// Instructions of each node and all below it, in a region, or in all.
+    pub fn inclusive(&self, region: Option<Region>) -> Vec<u64> {
+        let mut sums: Vec<u64> = self.nodes.iter().map(|n| n.cost(region).insns).collect();
         for i in (1..self.nodes.len()).rev() {
             sums[self.nodes[i].parent] += sums[i];
         }
@@ -137,14 +171,14 @@ impl Stack {
     fn push(&mut self, tree: &mut Tree, function: Function, back: Option<u64>, tail: bool) {
         let parent = self.frames.last().map_or(ROOT, |f| f.node);
         let node = if self.frames.len() < DEEPEST { tree.child(parent, function) } else { parent };
-        tree.nodes[node].calls += 1;
+        tree.cost(node).calls += 1;
         self.frames.push(Frame { node, function, back, tail });
     }
 
     /// Counts instructions of the function that runs.
     pub fn count(&self, tree: &mut Tree, insns: u64) {
         let node = self.frames.last().map_or(ROOT, |f| f.node);
-        tree.nodes[node].insns += insns;
+        tree.cost(node).insns += insns;
     }
 }
 
@@ -179,9 +213,11 @@ mod tests {
                 parts.reverse();
                 parts.join(";")
             };
-            (1..self.tree.nodes.len())
-                .map(|n| format!("{} {} {}", path(n), self.tree.nodes[n].calls, self.tree.nodes[n].insns))
-                .collect()
+            let line = |n: Node| {
+                let cost = self.tree.nodes[n].cost(None);
+                format!("{} {} {}", path(n), cost.calls, cost.insns)
+            };
+            (1..self.tree.nodes.len()).map(line).collect()
         }
     }
 
@@ -195,7 +231,31 @@ mod tests {
             t.to(Step::Return, 0x1010);
         }
         assert_eq!(t.text(), ["1 1 4", "1;2 3 6", "1;2;3 3 3"]);
-        assert_eq!(t.tree.inclusive(), [13, 13, 9, 3]);
+        assert_eq!(t.tree.inclusive(None), [13, 13, 9, 3]);
+    }
+
+    #[test]
+    fn regions_share_the_tree_but_not_the_costs() {
+        let mut t = Thread::new();
+        t.to(Step::Call(0x1010), 0x2000);
+        // Opened within function 2, closed after the return from 3; 4 is called in both.
+        t.tree.region = 5;
+        t.to(Step::Call(0x2010), 0x3000);
+        t.to(Step::Return, 0x2010);
+        t.to(Step::Call(0x2020), 0x4000);
+        t.tree.region = 0;
+        t.to(Step::Return, 0x2020);
+        t.to(Step::Call(0x2030), 0x4000);
+        let cost = |node: Node, region| {
+            let c = t.tree.nodes[node].cost(Some(region));
+            (c.calls, c.insns)
+        };
+        // By hand: nodes are root, 1, 2, 3, 4.
+        assert_eq!([1, 2, 3, 4].map(|n| cost(n, 0)), [(1, 1), (1, 2), (0, 0), (1, 1)]);
+        assert_eq!([1, 2, 3, 4].map(|n| cost(n, 5)), [(0, 0), (0, 1), (1, 1), (1, 1)]);
+        assert_eq!(t.tree.regions(), [0, 5]);
+        assert_eq!(t.tree.inclusive(Some(5)), [3, 3, 3, 1, 1]);
+        assert_eq!(t.tree.inclusive(None), [7, 7, 6, 1, 2]);
     }
 
     #[test]
@@ -248,6 +308,6 @@ mod tests {
             t.to(Step::Call(0x1010), 0x1000);
         }
         assert!(t.tree.nodes.len() <= DEEPEST + 1);
-        assert_eq!(t.tree.inclusive()[ROOT], 100_001);
+        assert_eq!(t.tree.inclusive(None)[ROOT], 100_001);
     }
 }

@@ -7,8 +7,8 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, Regions, Source,
-    Stream, Summary, Sums, Tally, run,
+    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, RegionNames, Regions,
+    Source, Stream, Summary, Sums, Tally, run,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -99,8 +99,7 @@ struct State {
     /// By number of the process.
     processes: BTreeMap<usize, (Arc<Process>, Memory)>,
     places: BTreeMap<(usize, Place), Heat>,
-    /// Names of regions by number; 0 is outside of all.
-    regions: Vec<String>,
+    regions: RegionNames,
     /// The open regions, by number of the stream.
     open: HashMap<usize, Regions>,
     lost: u64,
@@ -172,21 +171,12 @@ impl Consumer for Counter {
         };
         let open = state.open.entry(stream.number).or_default();
         let regions = &mut state.regions;
-        let mut number = |name: &str| {
-            if regions.is_empty() {
-                regions.push(String::new());
-            }
-            regions.iter().position(|r| r == name).unwrap_or_else(|| {
-                regions.push(name.to_string());
-                regions.len() - 1
-            })
-        };
-        let mut region = number(open.current());
+        let mut region = regions.number(open.current());
         for step in batch {
             match step {
                 Step::Region(change) => {
                     open.change(change);
-                    region = number(open.current());
+                    region = regions.number(open.current());
                 }
                 Step::Ran(blocks) => {
                     for (pc, heat) in blocks {
@@ -313,7 +303,7 @@ impl Hotspots {
                 let symbols = path.as_ref().and_then(|p| files.get(p));
                 let line = group.hottest.zip(symbols).and_then(|((_, addr), s)| s.line(addr));
                 Row {
-                    region: self.by_region.then(|| state.regions.get(region).cloned().unwrap_or_default()),
+                    region: self.by_region.then(|| state.regions.name(region).to_string()),
                     function,
                     module: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
                     file: line.as_ref().map(|l| l.0.clone()),
