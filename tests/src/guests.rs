@@ -202,6 +202,7 @@ pub const GUESTS: &[Row] = &[
     row("backdoor_host.c", How::Static, X86, &[]),
     row("backdoor_fuzz.c", How::Static, EVERY, &[]),
     // Work for the oracle.
+    row("calls.c", How::Static, EVERY, &["-fno-ipa-icf", "-fno-ipa-vrp"]),
     row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),
     row("threads.c", How::Static, EVERY, &[]),

@@ -108,6 +108,12 @@ fn call_trees_with_tail_calls_and_longjmp() {
     let total: u64 = text.lines().map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
     assert_eq!(Some(total), v["insns"].as_u64());
     assert!(text.lines().any(|l| l.ends_with(&format!("main;middle;leaf {}", 15 * leaf))), "{text}");
+    // What draws flame graphs takes it: a box for each function of each stack.
+    let mut picture = Vec::new();
+    let mut options = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_lines(&mut options, text.lines(), &mut picture).expect("a flame graph");
+    let picture = String::from_utf8(picture).unwrap();
+    assert!(picture.contains(&format!("<title>leaf ({} samples", 15 * leaf)), "{picture}");
 
     // Read by valgrind's own tool.
     let f = within(LIMIT, Command::new("callgrind_annotate").arg("--threshold=100").arg(&callgrind)).code(0);
@@ -247,4 +253,46 @@ fn cache_by_region_of_interest() {
     let of_busy = lines.iter().position(|l| *l == "-- busy").expect("busy");
     let words: Vec<&str> = lines[of_busy + 2].split_whitespace().collect();
     assert_eq!(words, ["L1", "data", "40", "accesses", "2", "misses", "5.0000%"], "{text}");
+}
+
+/// Where all instructions have four bytes, a function without branches has a quarter of its bytes.
+#[test]
+fn call_trees_of_other_isas() {
+    for isa in [Isa::Aarch64, Isa::Arm, Isa::Mipsel, Isa::Mips, Isa::Ppc64le] {
+        qemu(isa.target(), "trace");
+        let g = guest("calls", isa);
+        let mut command = Command::new(trapline());
+        command.args(["run", "--analyzer", "calls", "--format", "json", "-o", "-", "--"]).arg(&g.path);
+        let f = within(LIMIT, &mut command).code(0);
+        let v: Value = serde_json::from_str(f.out().lines().last().unwrap_or_default()).expect("JSON");
+        let list = List::of(&v);
+        let main = list.0.iter().position(|c| c["function"] == "main").expect("main");
+        let middle = list.find(Some(main), "middle");
+        let [calls, own, inclusive] = list.numbers(middle);
+        // After the code there is a traceback table, which is counted as the function's.
+        let traceback = if isa == Isa::Ppc64le { 12 } else { 0 };
+        let leaf = (g.sym("leaf.end") - g.sym("leaf") - traceback) / 4;
+        assert!((2..10).contains(&leaf), "{isa:?}: {leaf}");
+        assert_eq!((list.numbers(main)[0], calls, inclusive), (1, 2, own + 15 * leaf), "{isa:?}");
+        assert_eq!(list.numbers(list.find(Some(middle), "leaf")), [15, 15 * leaf, 15 * leaf], "{isa:?}");
+    }
+}
+
+/// A loop of 1000 turns that stores to and loads from one line.
+#[test]
+fn caches_of_other_isas() {
+    for isa in [Isa::Aarch64, Isa::Arm, Isa::Riscv64, Isa::Mips, Isa::Ppc64le, Isa::S390x] {
+        qemu(isa.target(), "trace");
+        let g = guest("loop", isa);
+        let mut command = Command::new(trapline());
+        // A first level of one set of one line, where code and data take each other's place.
+        command.args(["run", "--analyzer", "cache", "--curve", "--format", "json", "-o", "-", "--l1", "64:1:64"]);
+        let f = within(LIMIT, command.arg("--").arg(&g.path)).code(7);
+        let v: Value = serde_json::from_str(f.out().lines().last().unwrap_or_default()).expect("JSON");
+        // ldr r1, =buf: a load of its own
+        let literal = u64::from(matches!(isa, Isa::Aarch64 | Isa::Arm));
+        let data = |k: &str| v["l1d"][k].as_u64().unwrap();
+        assert_eq!((data("accesses"), data("misses")), (2000 + literal, 1 + literal), "{isa:?}: {v}");
+        assert_eq!(v["curve"][0], serde_json::json!({"bytes": 64, "misses": 1 + literal}), "{isa:?}");
+    }
 }
