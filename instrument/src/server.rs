@@ -33,6 +33,8 @@ struct State {
     listener: Option<OwnedFd>,
     path: Option<PathBuf>,
     attached: [Option<Attached>; MAX_CONSUMERS],
+    /// How many have come, with those that have left.
+    came: usize,
     streams: Vec<Arc<StreamMemory>>,
     /// The block table, once it exists.
     table: Option<RawFd>,
@@ -53,6 +55,7 @@ impl State {
             listener: None,
             path: None,
             attached: [const { None }; MAX_CONSUMERS],
+            came: 0,
             streams: Vec::new(),
             table: None,
             program: Vec::new(),
@@ -163,6 +166,7 @@ impl State {
             return;
         };
         self.attached[place] = Some(Attached { socket, bell_fd, bell, lossy: message.header.a == 1 });
+        self.came += 1;
         let streams = self.streams.clone();
         // Before the first answer: from then on the consumer may count on every event.
         for s in &streams {
@@ -277,10 +281,10 @@ pub(crate) fn start(path: Option<&str>, table: RawFd, program: &[u8]) -> io::Res
     Ok(())
 }
 
-/// Waits until `count` consumers are attached.
+/// Waits until `count` consumers have come. One that has left again is not waited for: it has failed, and the guest goes on without it.
 pub(crate) fn wait_for(count: usize) {
     let mut state = lock();
-    while state.attached.iter().flatten().count() < count {
+    while state.came < count {
         state = SERVER.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

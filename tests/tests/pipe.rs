@@ -363,3 +363,22 @@ fn ticks(pid: u32) -> u64 {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
+
+/// A consumer that fails at once is gone before QEMU looks; QEMU does not wait for it any more.
+#[test]
+fn a_consumer_that_came_and_went_is_not_waited_for() {
+    let g = guest("loop", Isa::X86_64);
+    let folder = scratch();
+    for n in 0..40 {
+        let socket = folder.path().join(format!("s{n}"));
+        let mut command = Command::new(qemu("x86_64", "trace"));
+        command.arg("-trapline").arg(format!("socket={},wait=1", socket.display())).arg(&g.path);
+        let came = std::thread::spawn(move || {
+            while consumer::Receiver::connect(&socket, "hasty", false).is_err() {
+                std::thread::yield_now();
+            }
+        });
+        within(Duration::from_secs(60), &mut command).code(7);
+        came.join().unwrap();
+    }
+}
