@@ -143,6 +143,11 @@ impl Symbols {
         })
     }
 
+    /// Every function that has a symbol, by address.
+    pub fn functions(&self) -> impl Iterator<Item = Function> + '_ {
+        self.symbols.iter().map(|s| Function { name: demangle(&s.name), start: s.start })
+    }
+
     fn function_of_dwarf(&self, addr: u64) -> Option<Function> {
         let mut frames = self.lines.as_ref()?.find_frames(addr).ok()?;
         let mut last = None;

@@ -94,6 +94,7 @@ pub fn cross_compilers() -> Vec<(String, String)> {
     all.dedup();
     // What reads our output.
     all.push(("callgrind_annotate".into(), "valgrind".into()));
+    all.push(("genhtml".into(), "lcov".into()));
     all
 }
 

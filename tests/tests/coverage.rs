@@ -77,6 +77,21 @@ fn lines_that_ran_and_lines_that_did_not() {
     let ran: Vec<&str> = of_known.lines().filter_map(|l| l.strip_prefix("DA:")).filter(|l| l.ends_with(",1")).collect();
     assert_eq!(ran, ["1,1", "2,1", "3,1", "4,1", "5,1", "7,1", "8,1", "9,1"]);
     assert!(of_known.contains("\nLF:9\nLH:8\n"), "{of_known}");
+    for record in ["FN:1,f", "FN:6,never", "FN:7,main", "FNDA:1,f", "FNDA:0,never", "FNDA:1,main", "FNF:3", "FNH:2"] {
+        assert!(of_known.contains(&format!("\n{record}\n")), "{record}: {of_known}");
+    }
+    // lcov's own tool agrees.
+    let html = folder.path().join("html");
+    let f = within(LIMIT, Command::new("genhtml").arg(folder.path().join("both.info")).arg("-o").arg(&html)).code(0);
+    assert!(f.out().contains("(8 of 9 lines)"), "{}", f.out());
+    assert!(f.out().contains("(2 of 3 functions)"), "{}", f.out());
+
+    // For people: which lines did not run.
+    let mut command = Command::new(trapline());
+    command.args(["run", "--analyzer", "coverage", "-o", "-", "--"]).arg(&program);
+    let f = within(LIMIT, &mut command).code(2);
+    let row = f.out().lines().find(|l| l.contains("known.c")).unwrap_or_default().to_string();
+    assert!(row.trim_start().starts_with("7/9 ") && row.ends_with("known.c: 3, 6"), "{row}");
 
     let bad = folder.path().join("bad");
     fs::write(&bad, "no coverage").unwrap();
@@ -118,5 +133,12 @@ fn drcov_has_the_blocks_of_a_known_loop() {
     // From the entry to the end of the last instruction, the syscall that exits (5 + 5 + 2 bytes after `done`).
     let expected: std::collections::BTreeSet<u64> = (*covered.first().unwrap()..g.sym("done") + 12).collect();
     assert_eq!(covered, expected);
+    // A reader that others wrote says the same.
+    let read = drcov::from_file(&out).unwrap_or_else(|e| panic!("{e}"));
+    let module = &read.modules[0];
+    let by_reader: std::collections::BTreeSet<u64> =
+        read.basic_blocks.iter().map(|b| b.absolute_address(module)).collect();
+    assert_eq!((read.modules.len(), module.base, read.basic_blocks.len()), (1, base, blocks.len() / 8));
+    assert!(by_reader.iter().all(|a| covered.contains(a)) && by_reader.contains(&g.sym("begin")));
     assert!(covered.contains(&g.sym("begin")));
 }

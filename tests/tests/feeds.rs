@@ -341,7 +341,7 @@ fn to_a_pipe_and_without_a_place() {
     let f = within(LIMIT, &mut command).code(7);
     // 2 instructions before the loop of 1000 turns of 4, then the exit.
     let n = f.stdout.len() / 64;
-    assert!(f.stdout.len() % 64 == 0 && (4003..4010).contains(&n), "{n}");
+    assert!(f.stdout.len().is_multiple_of(64) && (4003..4010).contains(&n), "{n}");
     assert!(f.err().contains(&format!("{n} instructions")), "{}", f.err());
 
     let mut command = Command::new(trapline());

@@ -161,6 +161,8 @@ struct Listing {
     /// Module, function: bytes that ran.
     functions: BTreeMap<(String, String), u64>,
     files: BTreeMap<String, Lines>,
+    /// By source file: line and name of each function that has a line, and whether it was entered.
+    entered: BTreeMap<String, BTreeMap<(u32, String), bool>>,
 }
 
 impl Ran {
@@ -186,9 +188,18 @@ impl Ran {
                     _ => covered.push((start, end)),
                 }
             }
-            for (start, end, file, line) in symbols.lines() {
+            let hit = |start: u64, end: u64| {
                 let i = covered.partition_point(|c| c.1 <= start);
-                let hit = covered.get(i).is_some_and(|c| c.0 < end);
+                covered.get(i).is_some_and(|c| c.0 < end)
+            };
+            for function in symbols.functions() {
+                if let Some((file, Some(line))) = symbols.line(function.start) {
+                    let of_file = listing.entered.entry(file).or_default();
+                    *of_file.entry((line, function.name)).or_default() |= hit(function.start, function.start + 1);
+                }
+            }
+            for (start, end, file, line) in symbols.lines() {
+                let hit = hit(start, end);
                 *listing.files.entry(file).or_default().entry(line).or_default() |= hit;
             }
         }
@@ -196,15 +207,40 @@ impl Ran {
     }
 }
 
-fn lcov(out: &mut dyn Write, files: &BTreeMap<String, Lines>) -> io::Result<()> {
-    for (file, lines) in files {
+fn lcov(out: &mut dyn Write, listing: &Listing) -> io::Result<()> {
+    for (file, lines) in &listing.files {
         writeln!(out, "TN:\nSF:{file}")?;
+        if let Some(functions) = listing.entered.get(file) {
+            for (line, name) in functions.keys() {
+                writeln!(out, "FN:{line},{name}")?;
+            }
+            for ((_, name), entered) in functions {
+                writeln!(out, "FNDA:{},{name}", u8::from(*entered))?;
+            }
+            writeln!(out, "FNF:{}\nFNH:{}", functions.len(), functions.values().filter(|e| **e).count())?;
+        }
         for (line, hit) in lines {
             writeln!(out, "DA:{line},{}", u8::from(*hit))?;
         }
         writeln!(out, "LF:{}\nLH:{}\nend_of_record", lines.len(), lines.values().filter(|h| **h).count())?;
     }
     Ok(())
+}
+
+/// `3, 6-9`: lines that did not run. Those of them between which there is no code are taken together.
+fn missed(lines: &Lines) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    let mut before = true;
+    for (line, hit) in lines {
+        match ranges.last_mut() {
+            Some(range) if !hit && !before => range.1 = *line,
+            _ if !hit => ranges.push((*line, *line)),
+            _ => {}
+        }
+        before = *hit;
+    }
+    let text = |(a, b): (u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
@@ -239,7 +275,7 @@ impl Analysis for Coverage {
         }
         let listing = self.ran.listing();
         if let Some(path) = &self.args.lcov {
-            to_file(path, |out| lcov(out, &listing.files))?;
+            to_file(path, |out| lcov(out, &listing))?;
         }
         let hit = |lines: &Lines| lines.values().filter(|h| **h).count();
         match self.format {
@@ -250,12 +286,20 @@ impl Analysis for Coverage {
                 for ((module, name), bytes) in functions {
                     writeln!(out, "{bytes:>10}  {name}  ({})", module.rsplit('/').next().unwrap_or(module))?;
                 }
+                if !listing.files.is_empty() {
+                    writeln!(out, "     lines  file: lines that did not run")?;
+                }
                 for (file, lines) in &listing.files {
-                    writeln!(out, "{:>10}  {file}", format!("{}/{}", hit(lines), lines.len()))?;
+                    let missed = missed(lines);
+                    let colon = if missed.is_empty() { "" } else { ": " };
+                    writeln!(out, "{:>10}  {file}{colon}{missed}", format!("{}/{}", hit(lines), lines.len()))?;
                 }
                 let blocks: usize = self.ran.modules.values().map(|m| m.blocks.len()).sum();
                 write!(out, "coverage: {blocks} pieces of code in {} modules", self.ran.modules.len())?;
                 writeln!(out, ", {} bytes of code in no file", self.ran.anonymous)?;
+                if self.ran.lost > 0 {
+                    writeln!(out, "{} chunks were lost: more may have run", self.ran.lost)?;
+                }
             }
             Format::Json => {
                 let functions: Vec<_> = listing
@@ -282,5 +326,21 @@ impl Analysis for Coverage {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_lines_that_did_not_run() {
+        let of = |all: &[(u32, bool)]| missed(&all.iter().copied().collect());
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[(1, true)]), "");
+        assert_eq!(
+            of(&[(1, false), (2, true), (3, false), (4, false), (9, false), (10, true), (11, false)]),
+            "1, 3-9, 11"
+        );
     }
 }
