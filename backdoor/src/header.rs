@@ -59,7 +59,12 @@ pub fn guest(out: &mut dyn Write) -> Result {
 
 /// An encoding as a directive that leaves it an instruction in the eyes of tools, where there is one.
 fn directive(out: &mut dyn Write, isa: &Isa, code: &[u32]) -> Result {
-    if isa.align > 1 {
+    if isa.ident.starts_with("XTENSA") {
+        // Its assembler fills with zeros, which are illegal; the probe needs no alignment.
+        if code == isa.call {
+            write!(out, "j 9f\\n\\t.p2align {}\\n9:\\t", isa.align.trailing_zeros())?;
+        }
+    } else if isa.align > 1 {
         write!(out, ".p2align {}\\n\\t", isa.align.trailing_zeros())?;
     }
     match (isa.ident, code) {
@@ -81,7 +86,7 @@ fn directive(out: &mut dyn Write, isa: &Isa, code: &[u32]) -> Result {
                 Unit::Halves => ".short",
                 Unit::Words => ".long",
             };
-            if isa.ident == "MIPS" || isa.ident == "MICROMIPS" {
+            if isa.ident.ends_with("MIPS") || isa.ident == "MIPS16" {
                 write!(out, ".insn\\n\\t")?;
             }
             for (i, n) in code.iter().enumerate() {

@@ -62,7 +62,7 @@ pub struct Isa {
     pub kind: Kind,
     /// The probe.
     pub probe: &'static [u32],
-    /// Alignment that call and probe need, beside that of instructions; bytes.
+    /// Alignment that call and probe (Xtensa: the call) need, beside that of instructions; bytes.
     pub align: u8,
     /// The register of command and magic.
     pub command: &'static str,
@@ -112,6 +112,7 @@ const X86_NOP: &str = "nopl 0x49474354(%rax)";
 const I386: (&str, &[&str], &str) = ("eax", &["ecx", "edx", "esi", "edi"], "eax");
 const ARM: (&str, &[&str], &str) = ("r12", &["r0", "r1", "r2", "r3", "r4", "r5"], "r0");
 const MIPS: (&str, &[&str], &str) = ("v0", &["a0", "a1", "a2", "a3", "t0", "t1"], "v0");
+const XTENSA: (&str, &[&str], &str) = ("a2", &["a6", "a3", "a4", "a5", "a8", "a9"], "a2");
 
 /// All of them.
 pub const ISAS: &[Isa] = &[
@@ -164,6 +165,16 @@ pub const ISAS: &[Isa] = &[
         (&[0x0014, 0x553f], &[0x5000, 0x5154]),
         MIPS,
         "ori $0, $0, 0x5154",
+    ),
+    isa("MIPS16", "MIPS16", Halves, Reserved, (&[0xed55], &[0x6505]), MIPS, "move $0, $5"),
+    isa(
+        "nanoMIPS",
+        "NANOMIPS",
+        Halves,
+        Guaranteed,
+        (&[0x0000, 0x5154], &[0x8000, 0x0154]),
+        ("t4", &["a0", "a1", "a2", "a3", "a4", "a5"], "t4"),
+        "ori $0, $0, 0x154",
     ),
     aligned(
         8,
@@ -223,6 +234,30 @@ pub const ISAS: &[Isa] = &[
             (&[0xfffd, 0x5154], &[0x2ee9, 0x2eeb]),
             ("r3", &["r4", "r5", "r6", "r7", "r0", "r1"], "r0"),
             "and r14, r14; or r14, r14",
+        ),
+    ),
+    aligned(
+        8,
+        isa(
+            "Xtensa",
+            "XTENSA",
+            Bytes,
+            Guaranteed,
+            (&[0x00, 0x00, 0x00, 0x10, 0x11, 0x10], &[0x10, 0x11, 0x10]),
+            XTENSA,
+            "and a1, a1, a1",
+        ),
+    ),
+    aligned(
+        8,
+        isa(
+            "Xtensa, big-endian",
+            "XTENSAEB",
+            Bytes,
+            Guaranteed,
+            (&[0x00, 0x00, 0x00, 0x01, 0x11, 0x01], &[0x01, 0x11, 0x01]),
+            XTENSA,
+            "and a1, a1, a1",
         ),
     ),
     isa(

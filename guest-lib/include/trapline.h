@@ -113,6 +113,10 @@ typedef int32_t trapline_s32;
 #define TRAPLINE_MIPS_PROBE ".insn\n\t.long 0x34005154"
 #define TRAPLINE_MICROMIPS_CALL ".insn\n\t.short 0x0014, 0x553f"
 #define TRAPLINE_MICROMIPS_PROBE ".insn\n\t.short 0x5000, 0x5154"
+#define TRAPLINE_MIPS16_CALL ".insn\n\t.short 0xed55"
+#define TRAPLINE_MIPS16_PROBE ".insn\n\t.short 0x6505"
+#define TRAPLINE_NANOMIPS_CALL ".insn\n\t.short 0x0000, 0x5154"
+#define TRAPLINE_NANOMIPS_PROBE ".insn\n\t.short 0x8000, 0x0154"
 #define TRAPLINE_PPC_CALL ".p2align 3\n\t.long 0x00000000, 0x529402b6"
 #define TRAPLINE_PPC_PROBE ".p2align 3\n\t.long 0x529402b6"
 #define TRAPLINE_S390X_CALL ".insn e,0x00d4"
@@ -125,6 +129,10 @@ typedef int32_t trapline_s32;
 #define TRAPLINE_M68K_PROBE ".short 0x51fa, 0x5154"
 #define TRAPLINE_SH4_CALL ".p2align 2\n\t.short 0xfffd, 0x5154"
 #define TRAPLINE_SH4_PROBE ".p2align 2\n\t.short 0x2ee9, 0x2eeb"
+#define TRAPLINE_XTENSA_CALL "j 9f\n\t.p2align 3\n9:\t.byte 0x00, 0x00, 0x00, 0x10, 0x11, 0x10"
+#define TRAPLINE_XTENSA_PROBE ".byte 0x10, 0x11, 0x10"
+#define TRAPLINE_XTENSAEB_CALL "j 9f\n\t.p2align 3\n9:\t.byte 0x00, 0x00, 0x00, 0x01, 0x11, 0x01"
+#define TRAPLINE_XTENSAEB_PROBE ".byte 0x01, 0x11, 0x01"
 #define TRAPLINE_ALPHA_CALL ".long 0x04005154"
 #define TRAPLINE_ALPHA_PROBE ".long 0x23ff5154"
 #define TRAPLINE_HPPA_CALL ".long 0xfffd5154"
@@ -201,12 +209,16 @@ typedef trapline_s32 trapline_result;
 #define TRAPLINE_PROBE_INSN TRAPLINE_RISCV_PROBE
 #define TRAPLINE_REGS6 "a7", "a0", "a1", "a2", "a3", "a4", "a5", "a0"
 #define TRAPLINE_IN_PLACE
-#elif defined(__mips__)
-#if defined(__mips_micromips)
+#elif defined(__mips__) || defined(__nanomips__)
+#if defined(__nanomips__)
+#define TRAPLINE_CALL_INSN  TRAPLINE_NANOMIPS_CALL
+#define TRAPLINE_PROBE_INSN TRAPLINE_NANOMIPS_PROBE
+#elif defined(__mips_micromips)
 #define TRAPLINE_CALL_INSN  TRAPLINE_MICROMIPS_CALL
 #define TRAPLINE_PROBE_INSN TRAPLINE_MICROMIPS_PROBE
 #elif defined(__mips16)
-#error "MIPS16 has no backdoor: compile this file, or this function, without -mips16"
+#define TRAPLINE_CALL_INSN  TRAPLINE_MIPS16_CALL
+#define TRAPLINE_PROBE_INSN TRAPLINE_MIPS16_PROBE
 #else
 #define TRAPLINE_CALL_INSN  TRAPLINE_MIPS_CALL
 #define TRAPLINE_PROBE_INSN TRAPLINE_MIPS_PROBE
@@ -243,6 +255,16 @@ typedef trapline_s32 trapline_result;
 #define TRAPLINE_PROBE_INSN TRAPLINE_SH4_PROBE
 #define TRAPLINE_REGS6 "r3", "r4", "r5", "r6", "r7", "r0", "r1", "r0"
 #define TRAPLINE_IN_ARG4
+#elif defined(__xtensa__)
+#ifdef __XTENSA_EB__
+#define TRAPLINE_CALL_INSN  TRAPLINE_XTENSAEB_CALL
+#define TRAPLINE_PROBE_INSN TRAPLINE_XTENSAEB_PROBE
+#else
+#define TRAPLINE_CALL_INSN  TRAPLINE_XTENSA_CALL
+#define TRAPLINE_PROBE_INSN TRAPLINE_XTENSA_PROBE
+#endif
+#define TRAPLINE_REGS6 "a2", "a6", "a3", "a4", "a5", "a8", "a9", "a2"
+#define TRAPLINE_IN_COMMAND
 #elif defined(__alpha__)
 #define TRAPLINE_CALL_INSN  TRAPLINE_ALPHA_CALL
 #define TRAPLINE_PROBE_INSN TRAPLINE_ALPHA_PROBE

@@ -1,6 +1,7 @@
 /*
  * The call without the magic is the ISA's illegal instruction: the signal, and where. Everywhere the same: natively, in any QEMU.
  * backdoor_illegal: prints what the handler got; "delay" is MIPS's: in a delay slot it is illegal even with the magic.
+ * backdoor_illegal break: BREAK, which debuggers stop at, and its result.
  */
 #define _GNU_SOURCE
 #include "trapline.h"
@@ -70,12 +71,14 @@ __asm__(START
         FUNCTION("no_magic") CODE("0x00000002") ".globl no_magic_at\nno_magic_at: " TRAPLINE_CALL_INSN "\n" RETURN
         FUNCTION("half_magic") CODE("0x54420002") ".globl half_magic_at\nhalf_magic_at: " TRAPLINE_CALL_INSN "\n" RETURN
         FUNCTION("good_magic") CODE("0x54430000") ".globl good_magic_at\ngood_magic_at: " TRAPLINE_CALL_INSN "\n" RETURN
+        FUNCTION("break_magic") CODE("0x54430052") TRAPLINE_CALL_INSN "\n.globl broken\nbroken: " RETURN
 #if defined(__mips__) && !defined(__mips_micromips)
         FUNCTION("delay") CODE("0x54430000") ".globl delay_at\ndelay_at: b 1f\n" TRAPLINE_CALL_INSN "\n1: " RETURN
         ".set reorder\n"
 #endif
         ".previous\n");
 
+int break_magic(void);
 void no_magic(void), half_magic(void), good_magic(void), delay(void);
 extern char no_magic_at[], half_magic_at[], good_magic_at[], delay_at[];
 
@@ -91,10 +94,14 @@ static void try(const char *name, void (*code)(void), char *at)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct sigaction sa;
 
+    if (argc > 1 && !strcmp(argv[1], "break")) {
+        printf("break %d\n", break_magic());
+        return 0;
+    }
     memset(&sa, 0, sizeof(sa));
     sa.sa_sigaction = handler;
     sa.sa_flags = SA_SIGINFO;

@@ -542,6 +542,24 @@ fn code_of_16_bits_calls_and_is_traced() {
 }
 
 #[test]
+fn code_of_mips16_does_the_same() {
+    let folder = trapline_tests::scratch();
+    let (root, path) = (checkout(), folder.path().join("ops"));
+    let mut cc = Command::new(format!("{}-gcc", Isa::Mipsel.triplet()));
+    cc.args(["-O1", "-mips16", "-static", "-Wall", "-Werror", "-o"]).arg(&path);
+    cc.arg("-I").arg(root.join("guest-lib/include")).arg(root.join("tests/guests/backdoor_ops.c"));
+    within(LIMIT, &mut cc).code(0);
+    let symbols = trapline_tests::Symbols::read(&path);
+    let g = Guest { name: "backdoor_ops", isa: Isa::Mipsel, path, symbols };
+    let t = off(&g).counts().trace().code(0);
+    same(&out(&t), &ops());
+    // Traced as a whole the stream holds together, too.
+    g.run().counts().trace().code(0);
+    let f = within(LIMIT, Command::new(qemu("mipsel", "trace")).arg(&g.path)).code(0);
+    is_unharmed(&f.out(), Isa::Mipsel);
+}
+
+#[test]
 fn analyzers_own_operations_are_answered_by_its_method() {
     let folder = trapline_tests::scratch();
     let root = checkout().display();

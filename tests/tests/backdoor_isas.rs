@@ -1,6 +1,6 @@
 //! The backdoor on ISAs that the machine may have no compiler for: guests of a dozen instructions, assembled by hand.
 //!
-//! Each asks whether somebody answers, adds 40 and 2 through the backdoor (`ECHO`), and exits with the sum: 42.
+//! One adds 40 and 2 through the backdoor (`ECHO`), and exits with the sum: 42; the other asks whether somebody answers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,11 +25,25 @@ struct Hand {
     bit: u64,
     /// Length of the units that `code` is made of, in bytes.
     unit: usize,
+    /// Number of the unit that holds the magic's last bit, and where in it.
+    magic: (usize, u32),
+    /// Number of the call's first unit.
+    call: usize,
     code: &'static [u32],
+    /// Sets the result to 0, probes, and exits with the result's upper half.
+    probe: &'static [u32],
+}
+
+impl Hand {
+    /// Where the code begins in the file.
+    fn start(&self) -> usize {
+        let (eh, ph) = if self.wide { (64, 56) } else { (52, 32) };
+        (eh + ph + 15) & !15
+    }
 }
 
 /// A file with one loaded segment: headers, then the code.
-fn elf(h: &Hand, path: &Path) {
+fn elf(h: &Hand, path: &Path, code: &[u32]) {
     let mut f: Vec<u8> = vec![0x7f, b'E', b'L', b'F', 1 + u8::from(h.wide), 1 + u8::from(h.big), 1];
     f.resize(16, 0);
     let put = |f: &mut Vec<u8>, n: u64, len: usize| {
@@ -37,8 +51,8 @@ fn elf(h: &Hand, path: &Path) {
     };
     let word = if h.wide { 8 } else { 4 };
     let (eh, ph) = if h.wide { (64, 56) } else { (52, 32) };
-    let start = (eh + ph + 15) & !15;
-    let end = start + h.code.len() * h.unit;
+    let start = h.start();
+    let end = start + code.len() * h.unit;
     put(&mut f, 2, 2); // ET_EXEC
     put(&mut f, h.machine.into(), 2);
     put(&mut f, 1, 4);
@@ -61,7 +75,7 @@ fn elf(h: &Hand, path: &Path) {
     }
     put(&mut f, 0x1000, word);
     f.resize(start, 0);
-    for n in h.code {
+    for n in code {
         put(&mut f, (*n).into(), h.unit);
     }
     fs::write(path, f).unwrap();
@@ -84,6 +98,8 @@ const HANDS: &[Hand] = &[
         cpu: Some("mips32r6-generic"),
         bit: 0,
         unit: 4,
+        magic: (0, 0),
+        call: 4,
         code: &[
             0x3c02_5443, // lui $2, 0x5443
             0x3442_0002, // ori $2, $2, 2
@@ -92,6 +108,13 @@ const HANDS: &[Hand] = &[
             0x0417_5154, // call: SIGRIE of release 6
             0x0040_2025, // or $4, $2, $0
             0x2402_1096, // addiu $2, $0, 4246: exit_group
+            0x0000_000c, // syscall
+        ],
+        probe: &[
+            0x2402_0000, // addiu $2, $0, 0
+            0x3400_5154, // probe
+            0x0002_2402, // srl $4, $2, 16
+            0x2402_1096, // addiu $2, $0, 4246
             0x0000_000c, // syscall
         ],
     },
@@ -104,6 +127,8 @@ const HANDS: &[Hand] = &[
         cpu: Some("M14Kc"),
         bit: 1,
         unit: 2,
+        magic: (1, 0),
+        call: 8,
         code: &[
             0x41a2, 0x5443, // lui $2, 0x5443
             0x5042, 0x0002, // ori $2, $2, 2
@@ -113,6 +138,165 @@ const HANDS: &[Hand] = &[
             0x0c82, // move $4, $2
             0x3040, 0x1096, // addiu $2, $0, 4246: exit_group
             0x0000, 0x8b7c, // syscall
+        ],
+        probe: &[
+            0x3040, 0x0000, // addiu $2, $0, 0
+            0x5000, 0x5154, // probe
+            0x0082, 0x8040, // srl $4, $2, 16
+            0x3040, 0x1096, // addiu $2, $0, 4246
+            0x0000, 0x8b7c, // syscall
+        ],
+    },
+    Hand {
+        target: "mipsel",
+        machine: 8,
+        flags: 0x7400_1000,
+        wide: false,
+        big: false,
+        cpu: Some("24Kf"),
+        // MIPS16
+        bit: 1,
+        unit: 2,
+        magic: (2, 0),
+        call: 8,
+        code: &[
+            0x6a54, // li v0, 0x54
+            0x3240, // sll v0, v0, 8
+            0x4a43, // addiu v0, 0x43
+            0x3240, // sll v0, v0, 8
+            0x3240, // sll v0, v0, 8
+            0x4a02, // addiu v0, 2
+            0x6d02, // li a1, 2
+            0x6c28, // li a0, 40
+            0xed55, // call
+            0x6782, // move a0, v0
+            0xf082, 0x6a16, // li v0, 4246: exit_group
+            0x1c00, 0x4020, // jalx to what follows, at 0x10080
+            0x6500, 0x6500, // nop
+            0x000c, 0x0000, // syscall, as MIPS
+        ],
+        probe: &[
+            0x6a00, // li v0, 0
+            0x6505, // probe
+            0x3242, // srl v0, v0, 8
+            0x3242, // srl v0, v0, 8
+            0x6782, // move a0, v0
+            0xf082, 0x6a16, // li v0, 4246
+            0x1c00, 0x401d, // jalx to what follows, at 0x10074
+            0x6500, // nop
+            0x000c, 0x0000, // syscall, as MIPS
+        ],
+    },
+    Hand {
+        target: "mipsel",
+        machine: 8,
+        flags: 0x1000,
+        wide: false,
+        big: false,
+        // nanoMIPS
+        cpu: Some("I7200"),
+        bit: 0,
+        unit: 2,
+        magic: (0, 0),
+        call: 8,
+        code: &[
+            0xe043, 0x0a88, // lui t4, 0x54430
+            0x8042, 0x0002, // ori t4, t4, 2
+            0x0080, 0x0028, // addiu a0, zero, 40
+            0x00a0, 0x0002, // addiu a1, zero, 2
+            0x0000, 0x5154, // call
+            0x0082, 0x0000, // addiu a0, t4, 0
+            0x0040, 0x1096, // addiu t4, zero, 4246: exit_group
+            0x0008, 0x0000, // syscall
+        ],
+        probe: &[
+            0x0040, 0x0000, // addiu t4, zero, 0
+            0x8000, 0x0154, // probe
+            0x8082, 0xc050, // srl a0, t4, 16
+            0x0040, 0x1096, // addiu t4, zero, 4246
+            0x0008, 0x0000, // syscall
+        ],
+    },
+    Hand {
+        target: "xtensa",
+        machine: 94,
+        flags: 0,
+        wide: false,
+        big: false,
+        cpu: None,
+        bit: 0,
+        unit: 1,
+        magic: (26, 0),
+        call: 48,
+        code: &[
+            0x22, 0xa0, 0x00, // movi a2, 0
+            0x10, 0x11, 0x10, // probe
+            0x20, 0xa0, 0x05, // extui a10, a2, 16, 1: the probe's ABI
+            0x62, 0xa0, 0x27, // movi a6, 39
+            0xa0, 0x66, 0x80, // add a6, a6, a10
+            0x32, 0xa0, 0x02, // movi a3, 2
+            0x22, 0xa5, 0x44, // movi a2, 0x544
+            0xc0, 0x22, 0x01, // slli a2, a2, 20
+            0x42, 0xa0, 0x03, // movi a4, 3
+            0x00, 0x44, 0x11, // slli a4, a4, 16
+            0x40, 0x22, 0x20, // or a2, a2, a4
+            0x22, 0xc2, 0x02, // addi a2, a2, 2
+            0xf0, 0x20, 0x00, // nop
+            0xf0, 0x20, 0x00, // nop
+            0xf0, 0x20, 0x00, // nop
+            0xf0, 0x20, 0x00, // nop
+            0x00, 0x00, 0x00, 0x10, 0x11, 0x10, // call, at a multiple of 8
+            0x20, 0x62, 0x20, // or a6, a2, a2
+            0x22, 0xa0, 0x77, // movi a2, 119: exit_group
+            0x00, 0x50, 0x00, // syscall
+        ],
+        probe: &[
+            0x22, 0xa0, 0x00, // movi a2, 0
+            0x10, 0x11, 0x10, // probe
+            0x20, 0x60, 0x05, // extui a6, a2, 16, 1
+            0x22, 0xa0, 0x77, // movi a2, 119
+            0x00, 0x50, 0x00, // syscall
+        ],
+    },
+    Hand {
+        target: "xtensaeb",
+        machine: 94,
+        flags: 0,
+        wide: false,
+        big: true,
+        cpu: None,
+        bit: 0,
+        unit: 1,
+        magic: (26, 0),
+        call: 48,
+        code: &[
+            0x22, 0x0a, 0x00, // movi a2, 0
+            0x01, 0x11, 0x01, // probe
+            0x02, 0x0a, 0x50, // extui a10, a2, 16, 1: the probe's ABI
+            0x26, 0x0a, 0x27, // movi a6, 39
+            0x0a, 0x66, 0x08, // add a6, a6, a10
+            0x23, 0x0a, 0x02, // movi a3, 2
+            0x22, 0x5a, 0x44, // movi a2, 0x544
+            0x0c, 0x22, 0x10, // slli a2, a2, 20
+            0x24, 0x0a, 0x03, // movi a4, 3
+            0x00, 0x44, 0x11, // slli a4, a4, 16
+            0x04, 0x22, 0x02, // or a2, a2, a4
+            0x22, 0x2c, 0x02, // addi a2, a2, 2
+            0x0f, 0x02, 0x00, // nop
+            0x0f, 0x02, 0x00, // nop
+            0x0f, 0x02, 0x00, // nop
+            0x0f, 0x02, 0x00, // nop
+            0x00, 0x00, 0x00, 0x01, 0x11, 0x01, // call, at a multiple of 8
+            0x02, 0x26, 0x02, // or a6, a2, a2
+            0x22, 0x0a, 0x77, // movi a2, 119: exit_group
+            0x00, 0x05, 0x00, // syscall
+        ],
+        probe: &[
+            0x22, 0x0a, 0x00, // movi a2, 0
+            0x01, 0x11, 0x01, // probe
+            0x02, 0x06, 0x50, // extui a6, a2, 16, 1
+            0x22, 0x0a, 0x77, // movi a2, 119
+            0x00, 0x05, 0x00, // syscall
         ],
     },
     Hand {
@@ -124,6 +308,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (4, 9),
+        call: 8,
         code: &[
             0x0280_0004, // addi.w a0, zero, 0
             0x0345_5000, // probe
@@ -137,6 +323,13 @@ const HANDS: &[Hand] = &[
             0x0281_780b, // addi.w a7, zero, 94: exit_group
             0x002b_0000, // syscall 0
         ],
+        probe: &[
+            0x0280_0004, // addi.w a0, zero, 0
+            0x0345_5000, // probe
+            0x0044_c084, // srli.w a0, a0, 16
+            0x0281_780b, // addi.w a7, zero, 94
+            0x002b_0000, // syscall 0
+        ],
     },
     Hand {
         target: "or1k",
@@ -147,6 +340,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 0),
+        call: 6,
         code: &[
             0x1960_5443, // l.movhi r11, 0x5443
             0xa96b_0002, // l.ori r11, r11, 2
@@ -160,6 +355,14 @@ const HANDS: &[Hand] = &[
             0xa96b_005e, // l.ori r11, r11, 94: exit_group
             0x2000_0001, // l.sys 1
         ],
+        probe: &[
+            0x1960_0000, // l.movhi r11, 0
+            0x1500_5154, // probe
+            0xb86b_0050, // l.srli r3, r11, 16
+            0x1960_0000, // l.movhi r11, 0
+            0xa96b_005e, // l.ori r11, r11, 94
+            0x2000_0001, // l.sys 1
+        ],
     },
     Hand {
         target: "microblaze",
@@ -170,6 +373,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 0),
+        call: 4,
         code: &[
             0xb000_5443, // imm 0x5443
             0x3180_0002, // addik r12, r0, 2
@@ -178,6 +383,13 @@ const HANDS: &[Hand] = &[
             0xfc00_5154, // call
             0x10a3_0000, // addk r5, r3, r0
             0x3180_00fc, // addik r12, r0, 252: exit_group
+            0xb9cc_0008, // brki r14, 8
+        ],
+        probe: &[
+            0x3060_0000, // addik r3, r0, 0
+            0xa000_5154, // probe
+            0x64a3_0010, // bsrli r5, r3, 16
+            0x3180_00fc, // addik r12, r0, 252
             0xb9cc_0008, // brki r14, 8
         ],
     },
@@ -190,6 +402,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 6),
+        call: 4,
         code: &[
             0x0315_10c0, // sethi %hi(0x54430000), %g1
             0x8210_6002, // or %g1, 2, %g1
@@ -197,6 +411,13 @@ const HANDS: &[Hand] = &[
             0x9210_2002, // mov 2, %o1
             0x0035_5154, // call
             0x8210_20bc, // mov 188, %g1: exit_group
+            0x91d0_206d, // ta 0x6d
+        ],
+        probe: &[
+            0x9010_2000, // mov 0, %o0
+            0x0135_5154, // probe
+            0x9132_2010, // srl %o0, 16, %o0
+            0x8210_20bc, // mov 188, %g1
             0x91d0_206d, // ta 0x6d
         ],
     },
@@ -209,6 +430,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 2,
+        magic: (1, 0),
+        call: 5,
         code: &[
             0x203c, 0x5443, 0x0002, // move.l #0x54430002, d0
             0x7228, // moveq #40, d1
@@ -216,6 +439,14 @@ const HANDS: &[Hand] = &[
             0x4afc, 0x5154, // call
             0x2200, // move.l d0, d1
             0x203c, 0x0000, 0x00f7, // move.l #247, d0: exit_group
+            0x4e40, // trap #0
+        ],
+        probe: &[
+            0x7000, // moveq #0, d0
+            0x51fa, 0x5154, // probe
+            0x4840, // swap d0
+            0x2200, // move.l d0, d1
+            0x203c, 0x0000, 0x00f7, // move.l #247, d0
             0x4e40, // trap #0
         ],
     },
@@ -228,6 +459,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 2,
+        magic: (11, 0),
+        call: 4,
         code: &[
             0xd304, // mov.l @(16, pc), r3
             0xe428, // mov #40, r4
@@ -240,6 +473,15 @@ const HANDS: &[Hand] = &[
             0x0009, // nop
             0x0002, 0x5443, // what is loaded: 20 bytes from the start
         ],
+        probe: &[
+            0xe000, // mov #0, r0
+            0x0009, // nop
+            0x2ee9, 0x2eeb, // probe
+            0x4029, // shlr16 r0
+            0x6403, // mov r0, r4
+            0xe301, // mov #1, r3
+            0xc313, // trapa #0x13
+        ],
     },
     Hand {
         target: "alpha",
@@ -250,6 +492,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 0),
+        call: 4,
         code: &[
             0x241f_5443, // ldah $0, 0x5443($31)
             0x2000_0002, // lda $0, 2($0)
@@ -259,6 +503,73 @@ const HANDS: &[Hand] = &[
             0x47e0_0410, // mov $0, $16
             0x201f_0195, // lda $0, 405($31): exit_group
             0x0000_0083, // callsys
+        ],
+        probe: &[
+            0x201f_0000, // lda $0, 0($31)
+            0x23ff_5154, // probe
+            0x4802_1690, // srl $0, 16, $16
+            0x201f_0195, // lda $0, 405($31)
+            0x0000_0083, // callsys
+        ],
+    },
+    Hand {
+        target: "hppa",
+        machine: 15,
+        flags: 0,
+        wide: false,
+        big: true,
+        cpu: None,
+        bit: 0,
+        unit: 4,
+        magic: (0, 19),
+        call: 4,
+        code: &[
+            0x2298_0a88, // ldil L%0x54430000, %r20
+            0x3694_0004, // ldo 2(%r20), %r20
+            0x341a_0050, // ldo 40(%r0), %r26
+            0x3419_0004, // ldo 2(%r0), %r25
+            0xfffd_5154, // call
+            0x379a_0000, // ldo 0(%r28), %r26
+            0x3414_01bc, // ldo 222(%r0), %r20: exit_group
+            0xe400_8200, // ble 0x100(%sr2, %r0)
+            0x0800_0240, // nop
+        ],
+        probe: &[
+            0x341c_0000, // ldo 0(%r0), %r28
+            0x3400_02a8, // probe
+            0xd39a_19f0, // extrw,u %r28, 15, 16, %r26
+            0x3414_01bc, // ldo 222(%r0), %r20
+            0xe400_8200, // ble 0x100(%sr2, %r0)
+            0x0800_0240, // nop
+        ],
+    },
+    Hand {
+        target: "mips64el",
+        machine: 8,
+        flags: 0x8000_0000,
+        wide: true,
+        big: false,
+        cpu: None,
+        bit: 0,
+        unit: 4,
+        magic: (0, 0),
+        call: 4,
+        code: &[
+            0x3c02_5443, // lui $2, 0x5443
+            0x3442_0002, // ori $2, $2, 2
+            0x2404_0028, // addiu $4, $0, 40
+            0x2405_0002, // addiu $5, $0, 2
+            0x0417_5154, // call
+            0x0040_2025, // or $4, $2, $0
+            0x2402_1455, // addiu $2, $0, 5205: exit_group
+            0x0000_000c, // syscall
+        ],
+        probe: &[
+            0x2402_0000, // addiu $2, $0, 0
+            0x3400_5154, // probe
+            0x0002_2402, // srl $4, $2, 16
+            0x2402_1455, // addiu $2, $0, 5205
+            0x0000_000c, // syscall
         ],
     },
     Hand {
@@ -270,6 +581,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 0),
+        call: 4,
         code: &[
             0x3c00_5443, // lis r0, 0x5443
             0x6000_0002, // ori r0, r0, 2
@@ -278,6 +591,14 @@ const HANDS: &[Hand] = &[
             0x0000_0000,
             0x5294_02b6, // call, at a multiple of 8
             0x3800_00ea, // li r0, 234: exit_group
+            0x4400_0002, // sc
+        ],
+        probe: &[
+            0x3860_0000, // li r3, 0
+            0x6000_0000, // nop
+            0x5294_02b6, // probe, at a multiple of 8
+            0x5463_843e, // srwi r3, r3, 16
+            0x3800_00ea, // li r0, 234
             0x4400_0002, // sc
         ],
     },
@@ -290,6 +611,8 @@ const HANDS: &[Hand] = &[
         cpu: None,
         bit: 0,
         unit: 4,
+        magic: (0, 16),
+        call: 4,
         code: &[
             0x5443_08b7, // lui a7, 0x54430
             0x0028_8893, // addi a7, a7, 2
@@ -299,25 +622,73 @@ const HANDS: &[Hand] = &[
             0x05e0_0893, // li a7, 94: exit_group
             0x0000_0073, // ecall
         ],
+        probe: &[
+            0x0000_0513, // li a0, 0
+            0x5140_2013, // probe
+            0x0105_5513, // srli a0, a0, 16
+            0x05e0_0893, // li a7, 94
+            0x0000_0073, // ecall
+        ],
     },
 ];
+
+/// QEMU's user mode has no address in these signals.
+const TELLS_NO_ADDRESS: &[&str] = &["mips", "mipsel", "mips64el"];
 
 #[test]
 fn a_call_comes_through_and_is_illegal_where_nobody_answers() {
     let folder = scratch();
     for h in HANDS {
-        let program: PathBuf = folder.path().join(format!("{}{}", h.target, h.flags));
-        elf(h, &program);
+        let name = format!("{} {:#x}", h.target, h.flags);
+        let program: PathBuf = folder.path().join("guest");
+        elf(h, &program, h.code);
         let emulator = qemu(h.target, "trace");
         let cpu = h.cpu.map_or(vec![], |c| vec!["-cpu", c]);
         let f = run(&emulator, &cpu, &program, folder.path());
-        assert_eq!(f.ended, Ended::Code(42), "{}: {}", h.target, f.err());
+        assert_eq!(f.ended, Ended::Code(42), "{name}: {}", f.err());
+        // QEMU's MicroBlaze has no exception for it in user mode: it goes on, and exits with what is in r3.
+        let expected = if h.target == "microblaze" { Ended::Code(0) } else { Ended::Signal(libc::SIGILL) };
         // Without the option the same instruction is illegal (but LoongArch's guest asks first, and waits).
         if h.target != "loongarch64" {
             let f = within(LIMIT, Command::new(&emulator).args(&cpu).arg(&program));
-            // QEMU's MicroBlaze has no exception for it in user mode: it goes on, and exits with what is in r3.
-            let expected = if h.target == "microblaze" { Ended::Code(0) } else { Ended::Signal(libc::SIGILL) };
-            assert_eq!(f.ended, expected, "{}: {}", h.target, f.err());
+            assert_eq!(f.ended, expected, "{name}: {}", f.err());
+        }
+        // And it is with it, but without the magic; where it stands.
+        let mut code = h.code.to_vec();
+        code[h.magic.0] ^= 1 << h.magic.1;
+        elf(h, &program, &code);
+        let f = run(&emulator, &[&cpu[..], &["-strace"]].concat(), &program, folder.path());
+        assert_eq!(f.ended, expected, "{name}, no magic: {}", f.err());
+        if expected != Ended::Code(0) && !TELLS_NO_ADDRESS.contains(&h.target) {
+            let err = f.err();
+            let told = err.split("si_addr=0x").nth(1).and_then(|t| t.split('}').next());
+            let told = told.and_then(|t| u64::from_str_radix(t, 16).ok());
+            // HPPA's addresses of instructions end in the privilege level.
+            let told = told.map(|t| if h.target == "hppa" { t & !3 } else { t });
+            // Alpha's trap comes behind the instruction (Architecture Handbook: OPCDEC).
+            let behind = if h.target == "alpha" { 4 } else { 0 };
+            assert_eq!(told, Some(BASE + (h.start() + h.call * h.unit) as u64 + behind), "{name}: {err}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_is_answered_and_does_nothing_where_nobody_answers() {
+    let folder = scratch();
+    for h in HANDS {
+        let name = format!("{} {:#x}", h.target, h.flags);
+        let program: PathBuf = folder.path().join("guest");
+        elf(h, &program, h.probe);
+        let emulator = qemu(h.target, "trace");
+        let cpu = h.cpu.map_or(vec![], |c| vec!["-cpu", c]);
+        let f = run(&emulator, &cpu, &program, folder.path());
+        assert_eq!(f.ended, Ended::Code(backdoor::ABI as i32), "{name}: {}", f.err());
+        let mut without = vec![emulator];
+        // The distribution's, if it is there.
+        without.extend(Some(PathBuf::from(format!("/usr/bin/qemu-{}", h.target))).filter(|p| p.exists()));
+        for emulator in without {
+            let f = within(LIMIT, Command::new(&emulator).args(&cpu).arg(&program));
+            assert_eq!(f.ended, Ended::Code(0), "{name}, {}: {}", emulator.display(), f.err());
         }
     }
 }

@@ -62,10 +62,15 @@ fn bytes(unit: Unit, code: &[u32], big: bool) -> Vec<u8> {
 
 /// How often call and probe are in the code of an object.
 fn found(object: &Path, isa: Isa) -> (usize, usize) {
+    found_of(object, idents(isa), isa.is_big_endian())
+}
+
+/// The same for a row of the table.
+fn found_of(object: &Path, ident: &str, big: bool) -> (usize, usize) {
     let data = fs::read(object).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    let entry = ISAS.iter().find(|i| i.ident == idents(isa)).unwrap();
-    let big = isa.is_big_endian() && entry.unit != Unit::Bytes;
+    let entry = ISAS.iter().find(|i| i.ident == ident).unwrap();
+    let big = big && entry.unit != Unit::Bytes;
     let count = |code: &[u32]| {
         let wanted = bytes(entry.unit, code, big);
         file.sections()
@@ -180,6 +185,58 @@ fn sixteen_bit_code_has_an_address_size_prefix() {
     let entry = ISAS.iter().find(|i| i.ident == "I8086").unwrap();
     let wanted = bytes(Unit::Bytes, entry.call, false);
     assert!(data.windows(8).any(|w| w == wanted));
+}
+
+#[test]
+fn mips16_has_its_own_bytes() {
+    let folder = scratch();
+    let (c, out) = (source(folder.path(), "all.c"), folder.path().join("all.o"));
+    for (isa, flags) in [(Isa::Mipsel, "-O0"), (Isa::Mipsel, "-O2"), (Isa::Mips, "-O2")] {
+        let mut command = Command::new(format!("{}-gcc", isa.triplet()));
+        command.args(["-std=c99", "-mips16", flags]);
+        compile(command, &c, &out);
+        let (calls, probes) = found_of(&out, "MIPS16", isa.is_big_endian());
+        assert!(calls > 0 && probes > 0, "{isa:?} {flags}: {calls} calls, {probes} probes");
+        assert_eq!(found(&out, isa).0, 0, "{isa:?}: none of the other mode");
+    }
+}
+
+/// Its assembler fills with zeros, which are illegal: no alignment may be on the way.
+#[test]
+fn xtensa_has_its_bytes_and_no_other_illegal_ones() {
+    let cc = "xtensa-lx106-elf-gcc";
+    if !has(cc) {
+        println!("no compiler for Xtensa on this machine (Debian: gcc-xtensa-lx106): not built");
+        return;
+    }
+    let folder = scratch();
+    let (c, out) = (source(folder.path(), "all.c"), folder.path().join("all.o"));
+    for flags in ["-O0", "-O2", "-Os"] {
+        let mut command = Command::new(cc);
+        command.args(["-std=c99", "-ffreestanding", flags]);
+        compile(command, &c, &out);
+        let data = fs::read(&out).unwrap();
+        let file = object::File::parse(&*data).unwrap();
+        let entry = ISAS.iter().find(|i| i.ident == "XTENSA").unwrap();
+        let (call, probe) = (bytes(entry.unit, entry.call, false), bytes(entry.unit, entry.probe, false));
+        let mut found = (0, 0);
+        for section in file.sections().filter(|s| s.kind() == object::SectionKind::Text) {
+            let text = section.data().unwrap();
+            let at =
+                |wanted: &[u8]| -> Vec<usize> { (0..text.len()).filter(|i| text[*i..].starts_with(wanted)).collect() };
+            let calls: Vec<usize> = at(&call).into_iter().filter(|i| i % 8 == 0).collect();
+            // In front of each is the jump over what it is aligned with: `j` to it (offset from behind it, 18 bits above the opcode).
+            for call in &calls {
+                let jumps = (3..11usize.min(call + 1)).any(|n| {
+                    let word = u32::from_le_bytes([text[call - n], text[call - n + 1], text[call - n + 2], 0]);
+                    word & 0x3f == 6 && (word >> 6) as usize + 4 == n
+                });
+                assert!(jumps, "{flags}: the call at {call:#x} is run into through what it is aligned with");
+            }
+            found = (found.0 + calls.len(), found.1 + at(&probe).len());
+        }
+        assert!(found.0 > 0 && found.1 > found.0, "{flags}: {found:?}");
+    }
 }
 
 #[test]
