@@ -256,7 +256,7 @@ bool trapline_read_memory(TraplineVcpu *vcpu, uint64_t addr, uint8_t *bytes,
                           uint64_t length);
 /* The block that runs is the last before QEMU's main loop. */
 void trapline_end_block(TraplineVcpu *vcpu);
-/* Blocks from the next on are translated with points, or without. */
+/* Calls trapline_follow() with START or STOP when the block has ended. */
 void trapline_set_traced(TraplineVcpu *vcpu, bool traced);
 /* Ends QEMU as if the guest had called exit_group. */
 void trapline_request_exit(TraplineVcpu *vcpu, int code);
@@ -457,7 +457,12 @@ bool trapline_backdoor_enabled(bool user);
 /* Afterwards the vCPU's @traced says how it is to be translated. */
 void trapline_backdoor(TraplineVcpu *vcpu, TraplineCall *call);
 
-/* Another vCPU's call changes this one's @traced, too; it goes on at @pc. */
+#define TRAPLINE_FOLLOW_START 4u
+#define TRAPLINE_FOLLOW_STOP  5u
+/*
+ * @traced changes between blocks, as another vCPU's call or the analyzer asked;
+ * the vCPU goes on at @pc.
+ */
 void trapline_follow(TraplineVcpu *vcpu, uint64_t action, uint64_t pc);
 
 /* A vCPU begins: sets @traced and what is counted. */

@@ -389,6 +389,9 @@ mod action {
     pub const DEEPER: u64 = 1;
     pub const LESS: u64 = 2;
     pub const SET: u64 = 3;
+    /// The analyzer asks it of its own vCPU.
+    pub const START: u64 = crate::ffi::TRAPLINE_FOLLOW_START as u64;
+    pub const STOP: u64 = crate::ffi::TRAPLINE_FOLLOW_STOP as u64;
     pub const SHIFT: u32 = 8;
 }
 
@@ -404,12 +407,15 @@ pub unsafe extern "C" fn trapline_follow(vcpu: *mut TraplineVcpu, what: u64, pc:
     match what & 0xff {
         action::DEEPER => v.traced = v.traced.saturating_add(1),
         action::LESS => v.traced = v.traced.saturating_sub(1),
+        action::START => v.traced = v.traced.saturating_add(1),
+        action::STOP => v.traced = v.traced.saturating_sub(1),
         _ => v.traced = (what >> action::SHIFT) as u32,
     }
+    let scope = if matches!(what & 0xff, action::START | action::STOP) { scope::VCPU } else { scope::ALL };
     if old != v.traced {
         let kind = if v.traced > old { kind::TRACE_START } else { kind::TRACE_STOP };
         // SAFETY: by contract.
-        unsafe { event(vcpu, kind, &[pc, scope::ALL, u64::from((*vcpu).traced)]) };
+        unsafe { event(vcpu, kind, &[pc, scope, u64::from((*vcpu).traced)]) };
     }
 }
 

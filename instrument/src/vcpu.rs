@@ -10,6 +10,7 @@ unsafe extern "C" {
     fn trapline_read_register(vcpu: *mut ffi::TraplineVcpu, reg: u32, bytes: *mut u8, size: u32) -> u32;
     fn trapline_write_register(vcpu: *mut ffi::TraplineVcpu, reg: u32, bytes: *const u8, size: u32) -> bool;
     fn trapline_read_memory(vcpu: *mut ffi::TraplineVcpu, addr: u64, bytes: *mut u8, length: u64) -> bool;
+    fn trapline_set_traced(vcpu: *mut ffi::TraplineVcpu, traced: bool);
     fn trapline_end_block(vcpu: *mut ffi::TraplineVcpu);
     fn trapline_request_exit(vcpu: *mut ffi::TraplineVcpu, code: i32);
     fn trapline_retranslate(vcpu: *mut ffi::TraplineVcpu, first: u64, last: u64);
@@ -163,6 +164,20 @@ impl Vcpu {
     pub fn end_block(&mut self) {
         // SAFETY: the vCPU is the one that runs.
         unsafe { trapline_end_block(self.pointer()) }
+    }
+
+    /// Tracing starts when the block that runs has ended; the stream says where. It nests, with [`Vcpu::stop_tracing`] and with the guest's own starts and
+    /// stops through the backdoor.
+    pub fn start_tracing(&mut self) {
+        // SAFETY: the vCPU is the one that runs.
+        unsafe { trapline_set_traced(self.pointer(), true) }
+    }
+
+    /// Tracing is stopped when the block that runs has ended, if it was started once; the stream says where. Stopped, the vCPU runs QEMU's own code, and no point is
+    /// reached in it: what is to start tracing again is a rarer point (a system call, a signal, …), another vCPU or the guest.
+    pub fn stop_tracing(&mut self) {
+        // SAFETY: the vCPU is the one that runs.
+        unsafe { trapline_set_traced(self.pointer(), false) }
     }
 
     /// Ends the process as if the guest had called `exit_group(code)`, when the block that runs has ended.

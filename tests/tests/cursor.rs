@@ -457,3 +457,48 @@ fn a_fetch_knows_class_target_registers_and_text() {
         assert_eq!(got, want, "{isa:?}");
     }
 }
+
+/// A helper stops tracing in the hundredth turn: that turn's block is the last. The system call that ends the program starts it again.
+#[test]
+fn an_analyzer_stops_and_starts_tracing() {
+    for isa in ISAS {
+        let g = guest("loop", isa);
+        let said = cursor(isa, "stop", &[]).code(7);
+        let pcs: Vec<u64> = said.of("fetch").map(|e| number(&e["pc"])).collect();
+        let turns = pcs.iter().filter(|pc| **pc == g.sym("begin")).count();
+        assert_eq!(turns, 100, "{isa:?}");
+        assert_eq!(pcs.last(), Some(&(g.sym("done") - instruction(isa))), "{isa:?}");
+        assert_eq!(said.value("calls"), 100);
+        let stops: Vec<&Value> = said.of("trace_stop").collect();
+        assert_eq!(stops.len(), 1, "{isa:?}: {:?}", said.events);
+        assert_eq!(number(&stops[0]["pc"]), g.sym("begin"), "{isa:?}");
+    }
+}
+
+/// Each system call that comes back starts tracing once more; where it went on is in the stream.
+#[test]
+fn an_analyzer_starts_tracing_at_system_calls() {
+    let g = guest("work", Isa::X86_64);
+    let said = run(&g, "tests/cursor", &["what=stop".into()], &[]).code(0);
+    let calls: Vec<&Value> = said.of("syscall").collect();
+    let starts: Vec<&Value> = said.of("trace_start").collect();
+    assert!(calls.len() > 3);
+    // The last one ends the program.
+    assert_eq!(starts.len(), calls.len() - 1);
+    for (i, (start, call)) in starts.iter().zip(&calls).enumerate() {
+        // `syscall` has two bytes. It began traced.
+        assert_eq!(number(&start["pc"]), number(&call["pc"]) + 2);
+        assert_eq!(start["depth"], i + 2);
+    }
+}
+
+/// Bytes of one.
+fn instruction(isa: Isa) -> u64 {
+    // x86's branch back is a short one.
+    if isa == Isa::X86_64 { 2 } else { 4 }
+}
+
+fn number(v: &Value) -> u64 {
+    let text = v.as_str().and_then(|t| t.strip_prefix("0x")).expect("an address");
+    u64::from_str_radix(text, 16).expect("a hexadecimal number")
+}

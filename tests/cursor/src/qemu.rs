@@ -86,6 +86,14 @@ fn on_leave(vcpu: &mut Vcpu) {
 }
 
 #[helper]
+fn on_stop(vcpu: &mut Vcpu) {
+    // In the hundredth turn.
+    if CALLS.fetch_add(1, Relaxed) == 99 {
+        vcpu.stop_tracing();
+    }
+}
+
+#[helper]
 fn on_renew(vcpu: &mut Vcpu) {
     // The first time only: from now on the analyzer decides otherwise.
     if CALLS.fetch_add(1, Relaxed) == 0 {
@@ -172,6 +180,12 @@ impl Analyzer for Cursor {
                 point.trace_regs(self.set);
             }
             "decode" if here => decoded(insn),
+            "stop" => {
+                point.trace();
+                if first {
+                    point.call(on_stop, ());
+                }
+            }
             "leave" if first => point.call(on_leave, ()),
             _ => {}
         }
@@ -209,6 +223,9 @@ impl Analyzer for Cursor {
         self.rarer(vcpu, &format!("exec {}", path.display()));
     }
     fn syscall(&self, vcpu: &mut Vcpu, call: &Syscall) {
+        if self.what == "stop" {
+            vcpu.start_tracing();
+        }
         self.rarer(vcpu, &format!("syscall {:#x} {} {:#x}", call.pc, call.number, call.args[0]));
     }
     fn syscall_ret(&self, vcpu: &mut Vcpu, number: i64, result: i64) {
