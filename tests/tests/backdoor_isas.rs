@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Ended, Finished, qemu, scratch, within};
+use trapline_tests::{Ended, Finished, Guest, Isa, Symbols, What, qemu, scratch, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const BASE: u64 = 0x10000;
@@ -670,6 +670,43 @@ fn a_call_comes_through_and_is_illegal_where_nobody_answers() {
             assert_eq!(told, Some(BASE + (h.start() + h.call * h.unit) as u64 + behind), "{name}: {err}");
         }
     }
+}
+
+/// Where the signals have no address the stream has.
+#[test]
+fn on_mips_the_stream_tells_where_it_was_illegal() {
+    let folder = scratch();
+    for h in HANDS.iter().filter(|h| h.target == "mipsel") {
+        let name = format!("{} {:#x}", h.target, h.flags);
+        let program = folder.path().join("guest");
+        let mut code = h.code.to_vec();
+        code[h.magic.0] ^= 1 << h.magic.1;
+        elf(h, &program, &code);
+        let g = Guest { name: "hand", isa: Isa::Mipsel, path: program.clone(), symbols: Symbols::read(&program) };
+        let run = || g.run().qemu_arg("-cpu").qemu_arg(h.cpu.expect("one that has the mode"));
+        let call = BASE + (h.start() + h.call * h.unit) as u64;
+        let aborted = |t: &trapline_tests::Trace| -> Vec<u64> {
+            t.events.iter().filter(|e| matches!(e.what, What::Aborted(_))).map(|e| e.pc).collect()
+        };
+        let t = run().trace();
+        assert_eq!((t.ended(), aborted(&t)), (Ended::Signal(libc::SIGILL), vec![call]), "{name}");
+        // With the magic it retires, and its bytes are those of the table.
+        elf(h, &program, h.code);
+        let t = run().trace().code(42);
+        assert!(aborted(&t).is_empty(), "{name}");
+        let bytes = t.events.iter().filter(|e| e.pc == call).find_map(|e| match &e.what {
+            What::Fetch(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        });
+        let bytes = bytes.unwrap_or_else(|| panic!("{name}: no call"));
+        assert_eq!(bytes.len(), if h.bit == 1 { 2 } else { 4 }, "{name}");
+        let units = bytes.chunks(h.unit).map(little).collect::<Vec<_>>();
+        assert_eq!(units, h.code[h.call..h.call + units.len()], "{name}");
+    }
+}
+
+fn little(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u32::from(*b))
 }
 
 #[test]
