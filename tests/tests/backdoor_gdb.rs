@@ -56,6 +56,14 @@ impl Debugger {
         }
     }
 
+    /// Lets it run (`c`), or one instruction of it (`s`), or not at all (`?`), until it stops with SIGTRAP: `T05` and parts `name:value;`, as gdb insists.
+    fn resume(&mut self, command: &str) {
+        let reply = self.ask(command);
+        let parts = reply.strip_prefix("T05").unwrap_or_else(|| panic!("{command}: {reply}"));
+        let parts = parts.split_terminator(';').all(|p| p.split_once(':').is_some_and(|(name, _)| !name.is_empty()));
+        assert!(parts && reply.ends_with(';'), "{command}: {reply}");
+    }
+
     fn pc(&mut self, isa: Isa) -> u64 {
         // Numbers of gdb's target descriptions.
         let number = match isa {
@@ -91,15 +99,12 @@ fn break_stops_in_the_debugger_behind_the_call() {
             let mut gdb = Debugger::connect(&stub);
             let child = std::thread::spawn(move || finish(child, b"", LIMIT));
             // Before its first instruction.
-            let reply = gdb.ask("?");
-            assert!(reply.starts_with("T05"), "{isa:?}: {reply}");
+            gdb.resume("?");
             assert_ne!(gdb.pc(isa), g.sym("broken"), "{isa:?}");
-            let reply = gdb.ask("c");
-            assert!(reply.starts_with("T05"), "{isa:?}: {reply}");
+            gdb.resume("c");
             assert_eq!(gdb.pc(isa), g.sym("broken"), "{isa:?}, start={start}");
             let pc = gdb.pc(isa);
-            let reply = gdb.ask("s");
-            assert!(reply.starts_with("T05"), "{isa:?}: {reply}");
+            gdb.resume("s");
             assert_ne!(gdb.pc(isa), pc, "{isa:?}: one instruction further");
             assert_eq!(gdb.ask("c"), "W00", "{isa:?}");
             assert_eq!(child.join().expect("it ends").code(0).out(), "break 0\n", "{isa:?}");
