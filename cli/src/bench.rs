@@ -198,7 +198,7 @@ fn once(
             let (socket, alive) = (&socket, &alive);
             scope.spawn(move || -> Result<session::Outcome> {
                 let mut analysis = session::analysis(name, matches, Format::Json)?;
-                Ok(session::consume(&mut *analysis, socket, false, &mut io::sink(), alive))
+                Ok(session::consume(&mut *analysis, socket, false, &mut io::sink(), alive, None))
             })
         });
         let status = child.wait();

@@ -16,6 +16,7 @@ use crate::home::Home;
 use crate::lookup;
 use crate::new;
 use crate::prepare::{self, Wish};
+use crate::recording;
 use crate::run::{self, Format, Options, Prepared};
 use crate::session;
 use crate::target::{TARGETS, Target};
@@ -63,6 +64,16 @@ enum Cmd {
     Attach(session::Attach),
     /// Run a program and verify its stream: every step of the pc, every access, sums and ends
     Check(Check),
+    /// Run a program and record its streams in a file
+    Record(Box<Record>),
+    /// Play a recording back to an analyzer's consuming half, or to a feed
+    Replay(recording::Replay),
+    /// Say what is in a recording
+    Info(recording::Info),
+    /// List a recording's frames
+    Dump(recording::Dump),
+    /// Cut a window out of a recording
+    Cut(recording::Cut),
     /// Make a crate for an analyzer of your own: both halves, a test, a README
     New(New),
     /// Measure what tracing costs, as ratios to unpatched QEMU
@@ -100,6 +111,9 @@ struct Run {
     /// An option for the analyzer
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     opts: Vec<(String, String)>,
+    /// Record everything in this file, too; '-' is standard output
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
     #[arg(short = 'L', value_name = "PREFIX")]
     prefix: Option<PathBuf>,
@@ -107,7 +121,7 @@ struct Run {
     #[arg(long, value_name = "DIR")]
     qemu_src: Option<PathBuf>,
     /// Run in an unpatched QEMU of the same build, for comparison
-    #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer", "feed"])]
+    #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer", "feed", "record"])]
     plain: bool,
     /// The program, found as a shell finds it, and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -178,6 +192,31 @@ struct Check {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline record -o t.trapline -- sha256sum /bin/bash
+  trapline record --values -o - -- ls | trapline replay - --analyzer trace
+
+The same as run --record FILE. To analyse and record in one run: run --record FILE --analyzer NAME. Exit code: the guest's.")]
+struct Record {
+    /// The recording; '-' is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// With the values that are read and written
+    #[arg(long, conflicts_with = "no_mem")]
+    values: bool,
+    /// Instructions only
+    #[arg(long)]
+    no_mem: bool,
+    /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
+    #[arg(short = 'L', value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
 struct Doctor {
     /// Judge this QEMU source instead of the one that would be fetched
     #[arg(long, value_name = "DIR")]
@@ -197,7 +236,10 @@ fn key_value(text: &str) -> std::result::Result<(String, String), String> {
 
 /// The command with what analyzers add to it.
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("run", run::augment).mut_subcommand("attach", session::augment)
+    Cli::command()
+        .mut_subcommand("run", run::augment)
+        .mut_subcommand("attach", session::augment)
+        .mut_subcommand("replay", session::augment)
 }
 
 pub fn main() -> ExitCode {
@@ -225,6 +267,14 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
             let (prepared, options) = prepare_run(*args, matches)?;
             run::launch(prepared, options)
         }
+        Cmd::Record(args) => record(*args),
+        Cmd::Replay(args) => {
+            let matches = matches.subcommand_matches("replay").cloned().unwrap_or_default();
+            recording::replay(&args, &matches)
+        }
+        Cmd::Info(args) => recording::info(&args),
+        Cmd::Dump(args) => recording::dump(&args),
+        Cmd::Cut(args) => recording::cut(&args),
         Cmd::Check(args) => check(args),
         Cmd::Build(args) => build(args),
         Cmd::Attach(args) => {
@@ -266,10 +316,11 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
     let control = args.control.settings(&guest.program)?;
     let home = Home::find()?;
     let cache = Cache::open()?;
-    // A feed needs every instruction and access.
-    let defaulted = matches.value_source("analyzer") != Some(clap::parser::ValueSource::CommandLine);
-    let feeds = matches.get_one::<feeds::Kind>("feed").is_some();
-    let name = if feeds && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
+    // A feed needs every instruction and access, and so does a recording.
+    let given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+    let (defaulted, feeds) = (!given("analyzer"), matches.get_one::<feeds::Kind>("feed").is_some());
+    let only_record = args.record.is_some() && defaulted && !feeds && !given("consume");
+    let name = if (feeds || args.record.is_some()) && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
     let analyzer = if args.plain { None } else { Some(analyzer::find(&home, name)?) };
     let wish = Wish { analyzer: analyzer.clone(), targets: vec![guest.target], qemu_src: args.qemu_src };
     let qemu = prepare::qemu(&cache, &home, &wish, guest.target)?;
@@ -293,10 +344,26 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         lossy: args.lossy,
         control,
         opts: args.opts,
+        record: args.record,
+        only_record,
         program,
         matches,
     };
     Ok((prepared, options))
+}
+
+/// `run` that records.
+fn record(args: Record) -> Result<ExitCode> {
+    let mut line: Vec<OsString> = ["trapline", "run", "--record"].map(OsString::from).into();
+    line.push(args.output.into());
+    line.extend(args.values.then_some("--opt=values=on".into()));
+    line.extend(args.no_mem.then_some("--opt=mem=off".into()));
+    line.extend(args.prefix.into_iter().flat_map(|p| ["-L".into(), p.into_os_string()]));
+    line.push("--".into());
+    line.extend(args.command);
+    let bug = |e: clap::Error| Error::Bug(format!("the command line of record was not accepted: {e}"));
+    let matches = command().try_get_matches_from(line).map_err(bug)?;
+    dispatch(Cli::from_arg_matches(&matches).map_err(bug)?, &matches)
 }
 
 /// `run` or `attach` with the analyzer that judges.

@@ -37,6 +37,7 @@ pub mod new;
 pub mod patch;
 pub mod prepare;
 pub mod progress;
+pub mod recording;
 pub mod run;
 pub mod session;
 pub mod source;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::analyzer::Analyzer;
 use crate::guest;
+use crate::recording::{Drain, Making};
 use crate::session;
 use crate::{Error, Result};
 
@@ -46,6 +47,10 @@ pub struct Options {
     pub control: Vec<String>,
     /// `--opt KEY=VALUE`, for the analyzer.
     pub opts: Vec<(String, String)>,
+    /// `--record`: where the recording goes.
+    pub record: Option<PathBuf>,
+    /// Nothing but the recording is wanted.
+    pub only_record: bool,
     /// The consuming half of an analyzer that does not ship.
     pub program: Option<PathBuf>,
     /// Everything on the command line, for the arguments that [`augment`] added.
@@ -71,7 +76,7 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     let own = session::names().contains(&analyzer.name.as_str()) && analyzer.ships;
     let chosen = options.matches.get_one::<String>("consume").map(String::as_str);
     let feeds = options.matches.get_one::<feeds::Kind>("feed").is_some();
-    if let (None, Some(program), false) = (chosen, &options.program, feeds) {
+    if let (None, Some(program), false) = (chosen, &options.program, feeds || options.record.is_some()) {
         return session::with_program(&prepared, program, &options);
     }
     let name = chosen.unwrap_or(if own { analyzer.name.as_str() } else { session::DEFAULT_CONSUMER });
@@ -80,6 +85,7 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     let output = if feed.is_some() { None } else { options.output.as_deref() };
     let mut analysis = match feed {
         Some(feed) => feed,
+        None if options.only_record => Box::new(Drain),
         None => session::analysis(name, &options.matches, options.format)?,
     };
     let mut out = session::output(output)?;
@@ -89,11 +95,17 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     opts.extend(options.opts);
     let mut settings = session::settings(&socket, &opts);
     settings.extend(options.control);
+    let mut making = match &options.record {
+        None => None,
+        Some(path) => Some(Making::begin(path, &prepared, &analyzer.name)?),
+    };
 
     let mut running = guest::spawn(prepared.command(&settings))?;
     let alive = AtomicBool::new(true);
     let (end, outcome) = std::thread::scope(|scope| {
-        let consuming = scope.spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive));
+        let recorder = making.as_mut().and_then(Making::recorder);
+        let consuming =
+            scope.spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive, recorder));
         let end = running.wait();
         // Release; pairs with the Acquire in `session::consume`.
         alive.store(false, Ordering::Release);
@@ -102,8 +114,13 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
     // Before we may end by a signal, as the guest did.
     drop(folder);
     let end = end?;
+    // Whatever happened: what was recorded until then is in order.
+    let recorded = making.map(Making::finish).transpose();
     match outcome {
         Ok(session::Outcome::Done) => {
+            if let Some(line) = recorded? {
+                eprintln!("{line}");
+            }
             session::report(&mut *analysis, &mut *out)?;
             Ok(if analysis.verdict() { end.leave() } else { ExitCode::from(session::VERDICT) })
         }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use consumer::recording::{Recorder, Tee};
 use consumer::{Analysis, Format, Polled, Receiver, Source};
 
 use crate::error::At;
@@ -220,6 +221,7 @@ pub fn consume(
     lossy: bool,
     out: &mut (dyn Write + Send),
     alive: &AtomicBool,
+    recorder: Option<&mut Recorder>,
 ) -> Outcome {
     let consumed = catch_unwind(AssertUnwindSafe(|| {
         let mut pause = Duration::from_micros(200);
@@ -234,7 +236,11 @@ pub fn consume(
             }
             pause = (pause * 2).min(Duration::from_millis(20));
         };
-        let summary = analysis.consume(&mut receiver, &consumer::Options::default(), out);
+        let options = consumer::Options::default();
+        let summary = match recorder {
+            None => analysis.consume(&mut receiver, &options, out),
+            Some(recorder) => analysis.consume(&mut Tee::new(&mut receiver, recorder), &options, out),
+        };
         match summary {
             Ok(_) => Ok(Outcome::Done),
             // Whoever read the results has seen enough.

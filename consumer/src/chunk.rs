@@ -101,6 +101,11 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
+    /// Words of the chunk that have been read.
+    pub fn position(&self) -> usize {
+        self.at.min(self.words.len())
+    }
+
     /// Nothing comes after an error.
     fn stop(&mut self) {
         self.at = usize::MAX;

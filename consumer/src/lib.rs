@@ -40,6 +40,8 @@ mod exec;
 mod pool;
 #[cfg(feature = "clap")]
 mod program;
+#[cfg(feature = "recording")]
+pub mod recording;
 mod regions;
 mod tally;
 #[cfg(feature = "testing")]

@@ -16,7 +16,7 @@ pub fn target() -> Option<Target> {
     TARGET.get().copied().flatten()
 }
 
-/// With the feature `decode` (a default one). Where nobody knows an ISA or an instruction the answer is `None` or [`Class::Unknown`], not "nothing". The book's chapter on
+/// With the feature `decode`. Where nobody knows an ISA or an instruction the answer is `None` or [`Class::Unknown`], not "nothing". The book's chapter on
 /// the decoder says what is known of which ISA.
 impl Insn<'_> {
     /// The mode, as the decoder has it.

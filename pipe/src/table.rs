@@ -10,7 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    AccessEntry, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER, TABLE_MAGIC, TABLE_MAX, VERSION, info,
+    AccessEntry, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER, TABLE_MAGIC, TABLE_MAX, TableHeader, VERSION, info,
 };
 use memmap2::{MmapOptions, MmapRaw};
 use std::alloc::Layout;
@@ -440,6 +440,19 @@ impl Table {
         (0..n as u64).flat_map(|i| self.word(from + i).to_ne_bytes()).collect()
     }
 
+    /// The words of the table's header that say something, for a copy of it.
+    pub fn header_words(&self) -> Vec<u64> {
+        (0..size_of::<TableHeader>() as u64 / 8).map(|i| self.word(i)).collect()
+    }
+
+    /// The words of the entry of a block of this table, for a copy of it.
+    pub fn entry_words(&self, block: &BlockInfo) -> Vec<u64> {
+        let id = u64::from(block.id);
+        let n = if self.reaches(id * 8 + 8) { u32_at(&self.copy(id, 1), 0) } else { 0 };
+        let end = id + u64::from(n);
+        if self.reaches(end * 8) { (id..end).map(|i| self.word(i)).collect() } else { Vec::new() }
+    }
+
     /// What is looked up once per executed block, ready for a loop.
     pub fn heads(&self) -> Heads<'_> {
         Heads(&self.places)
@@ -620,4 +633,40 @@ fn u64_at(b: &[u8], i: usize) -> u64 {
     let mut w = [0; 8];
     w.copy_from_slice(&b[i..i + 8]);
     u64::from_ne_bytes(w)
+}
+
+/// A table that is put together again, entry by entry: of a recording.
+pub struct TableImage(File);
+
+impl TableImage {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new() -> std::io::Result<TableImage> {
+        Ok(TableImage(File::from(crate::wire::memfd(c"trapline-recording", TABLE_MAX)?)))
+    }
+
+    /// Puts words at word `at`.
+    ///
+    /// # Errors
+    /// If they lie beyond the largest table there can be.
+    pub fn put(&mut self, at: u64, words: &[u64]) -> std::io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let end = at.checked_mul(8).and_then(|b| b.checked_add(bytes.len() as u64));
+        match end {
+            Some(end) if end <= TABLE_MAX => self.0.write_all_at(&bytes, at * 8),
+            _ => Err(std::io::Error::other("it would lie beyond the table's end")),
+        }
+    }
+
+    /// The table, which sees what is put later, too.
+    ///
+    /// # Errors
+    /// If its header has not been put, or is none.
+    pub fn table(&self) -> Result<Table> {
+        let fd = self.0.try_clone().map_err(|e| Error::io("share the block table", e))?;
+        Table::map(OwnedFd::from(fd))
+    }
 }

@@ -1,0 +1,330 @@
+//! Recordings: `run --record`, `record`, `replay`, `info`, `dump`, `cut`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Args};
+use consumer::recording::{self, Metadata, Recorder, Recording};
+use consumer::{Analysis, Chunk, Consumer, Format, Options, Source, Stream, Summary};
+
+use crate::error::At;
+use crate::run::Prepared;
+use crate::session;
+use crate::{Error, Result};
+
+/// The exit code if a recording is damaged; what could be read was.
+const DAMAGED: u8 = 125;
+
+/// Takes what comes and does nothing with it: only the recording is wanted.
+#[derive(Debug, Default)]
+pub struct Drain;
+
+impl Consumer for Drain {
+    type Batch = ();
+    type State = ();
+    fn map(&self, _: &Chunk<'_>) -> std::result::Result<(), consumer::Error> {
+        Ok(())
+    }
+    fn reduce(&self, (): &mut (), _: &Stream, (): ()) -> std::result::Result<(), consumer::Error> {
+        Ok(())
+    }
+}
+
+impl Analysis for Drain {
+    fn name(&self) -> &'static str {
+        "record"
+    }
+    fn consume(
+        &mut self,
+        source: &mut dyn Source,
+        _: &Options,
+        _: &mut (dyn Write + Send),
+    ) -> std::result::Result<Summary, consumer::Error> {
+        consumer::run(source, &Drain, &mut (), &Options { workers: 1 })
+    }
+    fn report(&mut self, _: &mut dyn Write) -> std::result::Result<(), consumer::Error> {
+        Ok(())
+    }
+}
+
+/// A recording to be made.
+pub struct Making {
+    path: PathBuf,
+    recorder: Option<Recorder>,
+}
+
+impl Making {
+    /// Begins the recording of a guest at `path`; `-` is standard output.
+    pub fn begin(path: &Path, prepared: &Prepared, analyzer: &str) -> Result<Making> {
+        let out: Box<dyn Write + Send> = match path.to_str() {
+            Some("-") if io::stdout().is_terminal() => {
+                return Err(Error::Usage {
+                    what: "a recording is nothing for a terminal".into(),
+                    hint: "-o FILE, or -o - into a pipe".into(),
+                });
+            }
+            Some("-") => Box::new(io::stdout()),
+            _ => Box::new(BufWriter::with_capacity(1 << 20, File::create(path).at("write", path)?)),
+        };
+        let mut command = vec![prepared.guest.to_string_lossy().into_owned()];
+        command.extend(prepared.args.iter().map(|a| a.to_string_lossy().into_owned()));
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let metadata = Metadata {
+            recorder: format!("trapline {}", env!("CARGO_PKG_VERSION")),
+            command,
+            target: prepared.target.clone(),
+            analyzer: analyzer.into(),
+            wall_ns: since.map_or(0, |d| d.as_nanos() as u64),
+            more: [("qemu".to_string(), prepared.qemu.to_string_lossy().into_owned())].into(),
+        };
+        let workers = consumer::default_workers();
+        let recorder = Recorder::new(out, &metadata, workers).map_err(|e| failed(path, &e))?;
+        Ok(Making { path: path.to_path_buf(), recorder: Some(recorder) })
+    }
+
+    /// For the source that is recorded.
+    pub fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut()
+    }
+
+    /// Ends it; a line that says what was recorded.
+    pub fn finish(mut self) -> Result<String> {
+        let Some(recorder) = self.recorder.take() else { return Ok(String::new()) };
+        let r = recorder.finish().map_err(|e| failed(&self.path, &e))?;
+        let lost = if r.lost > 0 { format!(", {} chunks lost", r.lost) } else { String::new() };
+        Ok(format!(
+            "{}: {} instructions in {} bytes, {:.3} for each (unpacked {:.3}){lost}",
+            self.path.display(),
+            r.insns,
+            r.bytes,
+            r.bytes as f64 / r.insns.max(1) as f64,
+            r.unpacked as f64 / r.insns.max(1) as f64,
+        ))
+    }
+}
+
+fn failed(path: &Path, e: &consumer::Error) -> Error {
+    Error::Consumer { name: "record".into(), what: format!("{}: {e}", path.display()) }
+}
+
+/// What comes of reading a recording.
+fn unusable(e: &consumer::Error) -> Error {
+    Error::Usage { what: e.to_string(), hint: "trapline info FILE says what is in a recording".into() }
+}
+
+fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
+    Ok(match path.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(BufReader::with_capacity(1 << 20, File::open(path).at("read", path)?)),
+    })
+}
+
+/// What `trapline replay` takes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline record -o t.trapline -- sha256sum /bin/bash
+  trapline replay t.trapline --analyzer hotspots
+  trapline replay t.trapline --analyzer check
+  trapline replay t.trapline --feed champsim -o t.champsim.xz
+
+Results are those of a run with the same analyzer. Exit code: 0; 124 if check finds fault; 125 if the recording is damaged.")]
+pub struct Replay {
+    /// The recording; '-' is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Which consuming half reads the events
+    #[arg(short, long, value_name = "NAME", default_value = session::DEFAULT_CONSUMER)]
+    analyzer: String,
+    /// Where results go; '-' is standard output [default: standard error]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How results look
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// `trapline replay`.
+pub fn replay(args: &Replay, matches: &ArgMatches) -> Result<ExitCode> {
+    let feed = session::feed(matches, args.output.as_deref(), args.format)?;
+    let output = if feed.is_some() { None } else { args.output.as_deref() };
+    let mut analysis = match feed {
+        Some(feed) => feed,
+        None => session::analysis(&args.analyzer, matches, args.format)?,
+    };
+    let what = |e: consumer::Error| unusable(&e);
+    let mut recording = Recording::new(open(&args.file)?, &args.file).map_err(what)?;
+    let mut out = session::output(output)?;
+    match analysis.consume(&mut recording, &Options::default(), &mut *out) {
+        Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        Err(e) => return Err(what(e)),
+        Ok(_) => {}
+    }
+    session::report(&mut *analysis, &mut *out)?;
+    if let Some(damage) = recording.damage() {
+        let (file, at) = (args.file.display(), damage.offset);
+        if damage.cut_off {
+            eprintln!("trapline: {file} is cut off at byte {at}: everything before is in the results");
+        } else {
+            eprintln!("trapline: {file} is damaged at byte {at}: {}; the results end there", damage.what);
+            return Ok(ExitCode::from(DAMAGED));
+        }
+    }
+    Ok(if analysis.verdict() { ExitCode::SUCCESS } else { ExitCode::from(session::VERDICT) })
+}
+
+/// What `trapline info` takes.
+#[derive(Args, Debug)]
+pub struct Info {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How it looks
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// `trapline info`.
+pub fn info(args: &Info) -> Result<ExitCode> {
+    let s = recording::summary(open(&args.file)?, &args.file).map_err(|e| unusable(&e))?;
+    let insns: u64 = s.streams.values().map(|s| s.1).sum();
+    let mut out = String::new();
+    match args.format {
+        Format::Json => {
+            let streams: Vec<_> = s
+                .streams
+                .iter()
+                .map(|(n, (record, insns, chunks, ended))| {
+                    let pid = s.processes.get(&record.process).map(|p| p.pid);
+                    serde_json::json!({"stream": n, "pid": pid, "tid": record.tid, "insns": insns, "chunks": chunks, "ended": ended})
+                })
+                .collect();
+            let damage = s
+                .damage
+                .as_ref()
+                .map(|d| serde_json::json!({"offset": d.offset, "what": d.what, "cut_off": d.cut_off}));
+            let json = serde_json::json!({
+                "metadata": s.metadata,
+                "streams": streams,
+                "insns": insns,
+                "bytes": s.bytes,
+                "unpacked": s.unpacked,
+                "duration_ns": s.duration_ns,
+                "lost_chunks": s.lost,
+                "complete": s.complete,
+                "damage": damage,
+            });
+            out += &format!("{json}\n");
+        }
+        Format::Text => {
+            let m = &s.metadata;
+            out += &format!(
+                "{}\n  target {}, analyzer {}, by {}\n",
+                m.command.join(" "),
+                m.target,
+                m.analyzer,
+                m.recorder
+            );
+            for (key, value) in &m.more {
+                out += &format!("  {key}: {value}\n");
+            }
+            let per = |bytes: u64| bytes as f64 / insns.max(1) as f64;
+            out += &format!(
+                "  {insns} instructions in {:.3} s, {} bytes, {:.3} for each (unpacked {:.3})\n",
+                s.duration_ns as f64 / 1e9,
+                s.bytes,
+                per(s.bytes),
+                per(s.unpacked)
+            );
+            for (number, (record, insns, chunks, ended)) in &s.streams {
+                let process = s.processes.get(&record.process);
+                let program = process.map(|p| String::from_utf8_lossy(&p.program).into_owned()).unwrap_or_default();
+                let end = if *ended { "" } else { ", its end is not there" };
+                out += &format!(
+                    "  stream {number}: pid {}, thread {}, {program}: {insns} instructions in {chunks} chunks{end}\n",
+                    process.map_or(0, |p| p.pid),
+                    record.tid
+                );
+            }
+            if s.lost > 0 {
+                out += &format!("  {} chunks were lost when it was recorded\n", s.lost);
+            }
+            match &s.damage {
+                Some(d) if d.cut_off => out += &format!("  cut off at byte {}\n", d.offset),
+                Some(d) => out += &format!("  damaged at byte {}: {}\n", d.offset, d.what),
+                None => {}
+            }
+        }
+    }
+    io::stdout().write_all(out.as_bytes()).at("write", Path::new("standard output"))?;
+    Ok(if s.damage.is_some_and(|d| !d.cut_off) { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+}
+
+/// What `trapline dump` takes.
+#[derive(Args, Debug)]
+pub struct Dump {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// `trapline dump`.
+pub fn dump(args: &Dump) -> Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout());
+    match recording::dump(open(&args.file)?, &args.file, &mut out).and_then(|()| Ok(out.flush()?)) {
+        Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(unusable(&e)),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What `trapline cut` takes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  trapline cut t.trapline --from 1000000 --count 100000 -o window.trapline
+
+Of each thread instructions from number N on, M of them, exactly; what is known of mappings and names from before stays.")]
+pub struct Cut {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Number of the first instruction, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// How many
+    #[arg(long, value_name = "M", default_value_t = u64::MAX, hide_default_value = true)]
+    count: u64,
+    /// The new recording
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// `trapline cut`.
+pub fn cut(args: &Cut) -> Result<ExitCode> {
+    let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if same(&args.file, &args.output) {
+        return Err(Error::Usage {
+            what: format!("{} cannot be cut into itself", args.file.display()),
+            hint: "-o another file".into(),
+        });
+    }
+    let input = open(&args.file)?;
+    let out: Box<dyn Write + Send> = match args.output.to_str() {
+        Some("-") => Box::new(io::stdout()),
+        _ => Box::new(BufWriter::new(File::create(&args.output).at("write", &args.output)?)),
+    };
+    let cut = recording::cut(input, &args.file, out, args.from, args.count).map_err(|e| unusable(&e))?;
+    if args.from >= cut.longest {
+        eprintln!(
+            "trapline: {}: no thread has more than {} instructions: nothing is in the window",
+            args.file.display(),
+            cut.longest
+        );
+    }
+    let r = cut.recorded;
+    eprintln!("{}: {} instructions in {} bytes", args.output.display(), r.insns, r.bytes);
+    Ok(ExitCode::SUCCESS)
+}

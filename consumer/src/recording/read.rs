@@ -1,0 +1,488 @@
+//! Reading.
+
+use super::{
+    FRAME, HEADER, Head, MAGIC, MOST, Metadata, ProcessRecord, StreamRecord, VERSION, bytes_to_words, checksum, kind,
+};
+use crate::{Error, Polled, Source};
+use pipe::receiver::{Part, ProcessInfo, StreamInfo};
+use pipe::table::{Table, TableImage};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// Why reading stopped before the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Byte in the file at which the frame begins that cannot be read.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+    /// The file just ends there; what is there is in order.
+    pub cut_off: bool,
+}
+
+/// A frame, unpacked.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Where it begins.
+    pub offset: u64,
+    /// [`kind`].
+    pub kind: u32,
+    /// Stream, process or table.
+    pub number: u32,
+    /// By the kind.
+    pub a: u64,
+    /// By the kind.
+    pub b: u32,
+    /// Its length in the file, header included.
+    pub length: u64,
+    /// What is in it.
+    pub body: Vec<u8>,
+}
+
+/// Iterates over the frames of a file.
+pub struct Frames<R> {
+    from: R,
+    at: u64,
+    path: PathBuf,
+    over: bool,
+    /// The frame of the end was there.
+    ended: bool,
+}
+
+fn damage(offset: u64, what: impl Into<String>) -> Damage {
+    Damage { offset, what: what.into(), cut_off: false }
+}
+
+/// As many bytes as there are, up to the buffer's length.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buffer.len() {
+        match from.read(&mut buffer[n..]) {
+            Ok(0) => break,
+            Ok(got) => n += got,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}
+
+impl<R: Read> Frames<R> {
+    /// Frames of what `from` gives; `path` is for messages.
+    ///
+    /// # Errors
+    /// If it is no recording, or of another version or host.
+    pub fn new(mut from: R, path: &Path) -> Result<Frames<R>, Error> {
+        let bad = |what: String| Error::Consumer(format!("{}: {what}", path.display()));
+        let mut header = [0; HEADER];
+        let n = fill(&mut from, &mut header).map_err(|e| bad(e.to_string()))?;
+        if n < HEADER || header[..8] != MAGIC {
+            return Err(bad("no recording: it does not begin with TRAPLINE (trapline record makes one)".into()));
+        }
+        let u = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        if u(8) != VERSION {
+            return Err(bad(format!(
+                "a recording of version {}, this program reads version {VERSION}: take the trapline that made it",
+                u(8)
+            )));
+        }
+        let big = u32::from(cfg!(target_endian = "big"));
+        if u(12) != big {
+            return Err(bad("recorded on a host of the other byte order: play it back on one like that".into()));
+        }
+        Ok(Frames { from, at: HEADER as u64, path: path.to_path_buf(), over: false, ended: false })
+    }
+
+    /// The next frame; `None` at the end, which was the file's own if [`Frames::ended`].
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Damage> {
+        if self.over {
+            return Ok(None);
+        }
+        let read = self.read();
+        self.over = !matches!(read, Ok(Some(_)));
+        read
+    }
+
+    /// The end of the recording was there.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Where the next frame begins.
+    pub fn offset(&self) -> u64 {
+        self.at
+    }
+
+    fn read(&mut self) -> Result<Option<Frame>, Damage> {
+        let offset = self.at;
+        let io = |e: io::Error| damage(offset, format!("it cannot be read: {e}"));
+        let cut_off = || Damage { offset, what: "the file ends there, without an index".into(), cut_off: true };
+        let mut h = [0; FRAME];
+        match fill(&mut self.from, &mut h).map_err(io)? {
+            0 if self.ended => return Ok(None),
+            FRAME => {}
+            _ => return Err(cut_off()),
+        }
+        if self.ended {
+            return Err(damage(offset, "something follows the recording's end"));
+        }
+        let (head, sum) = Head::parse(&h);
+        if head.packed > MOST || head.unpacked > MOST || !(kind::METADATA..=kind::END).contains(&head.kind) {
+            return Err(damage(offset, "no frame begins there"));
+        }
+        let mut body = Vec::new();
+        // Not more than there is, whatever the header says.
+        let n = (&mut self.from).take(head.packed.into()).read_to_end(&mut body).map_err(io)?;
+        if n < head.packed as usize {
+            return Err(cut_off());
+        }
+        if checksum(&h[..28], &body) != sum {
+            return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
+        }
+        if head.packed != head.unpacked {
+            body = zstd::bulk::decompress(&body, head.unpacked as usize)
+                .ok()
+                .filter(|b| b.len() == head.unpacked as usize)
+                .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
+        }
+        let length = FRAME as u64 + u64::from(head.packed);
+        self.at += length;
+        self.ended = head.kind == kind::END;
+        Ok(Some(Frame { offset, kind: head.kind, number: head.number, a: head.a, b: head.b, length, body }))
+    }
+}
+
+/// What the frames before say.
+#[derive(Default)]
+struct State {
+    metadata: Option<Metadata>,
+    tables: BTreeMap<u32, (TableImage, Option<Arc<Table>>)>,
+    processes: BTreeMap<u32, Arc<ProcessInfo>>,
+    streams: BTreeMap<u32, (Arc<StreamInfo>, u32)>,
+    /// Those that have not ended.
+    open: Vec<u32>,
+}
+
+impl State {
+    /// What a frame brings, if anything.
+    fn take(&mut self, frame: &Frame) -> Result<Option<Polled>, Damage> {
+        let bad = |what: String| damage(frame.offset, what);
+        match frame.kind {
+            kind::METADATA => self.metadata = Some(json(frame)?),
+            kind::BLOCKS => {
+                let (image, _) = match self.tables.entry(frame.number) {
+                    std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
+                    std::collections::btree_map::Entry::Vacant(e) => {
+                        let image = TableImage::new().map_err(|e| bad(format!("no memory for a block table: {e}")))?;
+                        e.insert((image, None))
+                    }
+                };
+                let words: Vec<u64> = bytes_to_words(&frame.body).collect();
+                let mut rest = &words[..];
+                while let [at, n, tail @ ..] = rest {
+                    let n = usize::try_from(*n).ok().filter(|n| *n <= tail.len());
+                    let Some((entry, after)) = n.map(|n| tail.split_at(n)) else {
+                        return Err(bad("a block is longer than its frame".into()));
+                    };
+                    image.put(*at, entry).map_err(|e| bad(format!("a block cannot be where it is said to be: {e}")))?;
+                    rest = after;
+                }
+            }
+            kind::PROCESS => {
+                let record: ProcessRecord = json(frame)?;
+                let info = ProcessInfo {
+                    number: frame.number as usize,
+                    pid: record.pid,
+                    parent: record.parent,
+                    program: record.program,
+                };
+                self.processes.insert(frame.number, Arc::new(info));
+            }
+            kind::STREAM => {
+                let record: StreamRecord = json(frame)?;
+                let process = self
+                    .processes
+                    .get(&record.process)
+                    .ok_or_else(|| bad(format!("stream {} is of a process that is not there", frame.number)))?;
+                // Streams come in the order of their first chunks; readers keep lists by their numbers.
+                if frame.number as usize > self.streams.len() + MOST_AHEAD {
+                    return Err(bad(format!(
+                        "a stream has the number {}, but {} are there",
+                        frame.number,
+                        self.streams.len()
+                    )));
+                }
+                let info = StreamInfo {
+                    number: frame.number as usize,
+                    process: process.clone(),
+                    tid: record.tid,
+                    vcpu: record.vcpu,
+                };
+                if self.streams.insert(frame.number, (Arc::new(info), record.table)).is_none() {
+                    self.open.push(frame.number);
+                }
+            }
+            kind::CHUNK => return self.chunk(frame).map(|p| Some(Polled::Part(p))),
+            kind::ENDED => {
+                if let Some(i) = self.open.iter().position(|n| *n == frame.number) {
+                    self.open.remove(i);
+                    return Ok(self.streams.get(&frame.number).map(|s| Polled::Ended(s.0.clone())));
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn chunk(&mut self, frame: &Frame) -> Result<Part, Damage> {
+        let bad = |what: String| damage(frame.offset, what);
+        let (stream, table) = self
+            .streams
+            .get(&frame.number)
+            .ok_or_else(|| bad(format!("a chunk is of stream {}, which is not there", frame.number)))?;
+        let (image, made) =
+            self.tables.get_mut(table).ok_or_else(|| bad(format!("stream {} has no block table", frame.number)))?;
+        let table = match made {
+            Some(table) => table.clone(),
+            None => made.insert(Arc::new(image.table().map_err(|e| bad(e.to_string()))?)).clone(),
+        };
+        let mut words = bytes_to_words(&frame.body);
+        let (Some(chunk), Some(order), Some(_), Some(flags)) = (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(bad("a chunk is shorter than its header".into()));
+        };
+        let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
+        let mut part = Part::owned(stream.clone(), table, chunk, words);
+        (part.order, part.lost, part.last_of_chunk) = (order, frame.b.into(), flags & 1 != 0);
+        Ok(part)
+    }
+}
+
+fn json<T: serde::de::DeserializeOwned>(frame: &Frame) -> Result<T, Damage> {
+    serde_json::from_slice(&frame.body)
+        .map_err(|e| damage(frame.offset, format!("the {} frame: {e}", kind::name(frame.kind))))
+}
+
+/// How far a stream's number may be above what there is.
+const MOST_AHEAD: usize = 1 << 16;
+
+/// Parts that are unpacked ahead.
+const AHEAD: usize = 16;
+
+#[derive(Default)]
+struct Queue {
+    ready: VecDeque<Polled>,
+    metadata: Option<Metadata>,
+    damage: Option<Damage>,
+    /// Rings, and the reader's end.
+    rings: u64,
+    over: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    /// `false`: nobody wants more.
+    fn give(&self, polled: Polled) -> bool {
+        let mut queue = self.lock();
+        while queue.ready.len() >= AHEAD && !queue.closed {
+            queue = self.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
+        }
+        queue.ready.push_back(polled);
+        self.changed.notify_all();
+        !queue.closed
+    }
+}
+
+/// A recording that is played back. Frames are read and unpacked by a thread of their own.
+pub struct Recording {
+    shared: Arc<Shared>,
+    rings: u64,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Recording {
+    /// Plays back what `from` gives; `path` is for messages.
+    ///
+    /// # Errors
+    /// If it is no recording, or of another version or host.
+    pub fn new(from: Box<dyn Read + Send>, path: &Path) -> Result<Recording, Error> {
+        let frames = Frames::new(from, path)?;
+        let shared = Arc::new(Shared::default());
+        let to = shared.clone();
+        let thread = std::thread::spawn(move || play(frames, &to));
+        Ok(Recording { shared, rings: 0, thread: Some(thread) })
+    }
+
+    /// What the recording says of itself; known once the first part is there.
+    pub fn metadata(&self) -> Option<Metadata> {
+        let mut queue = self.shared.lock();
+        while queue.metadata.is_none() && !queue.over && queue.ready.is_empty() {
+            queue = self.shared.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
+        }
+        queue.metadata.clone()
+    }
+
+    /// What made reading stop early, if it did.
+    pub fn damage(&self) -> Option<Damage> {
+        self.shared.lock().damage.clone()
+    }
+}
+
+fn play<R: Read>(mut frames: Frames<R>, to: &Shared) {
+    let mut state = State::default();
+    let mut play = || -> Result<bool, Damage> {
+        while let Some(frame) = frames.next_frame()? {
+            if let Some(polled) = state.take(&frame)?
+                && !to.give(polled)
+            {
+                return Ok(false);
+            }
+            if frame.kind == kind::METADATA {
+                to.lock().metadata = state.metadata.clone();
+                to.changed.notify_all();
+            }
+        }
+        Ok(true)
+    };
+    let played = play();
+    // What was cut off ends there, too.
+    for number in std::mem::take(&mut state.open) {
+        if let Some((stream, _)) = state.streams.get(&number)
+            && !to.give(Polled::Ended(stream.clone()))
+        {
+            break;
+        }
+    }
+    let mut queue = to.lock();
+    queue.damage = played.err();
+    queue.over = true;
+    to.changed.notify_all();
+}
+
+impl Source for Recording {
+    fn poll(&mut self) -> Result<Polled, Error> {
+        let mut queue = self.shared.lock();
+        self.rings = queue.rings;
+        let polled = match queue.ready.pop_front() {
+            Some(polled) => polled,
+            None if queue.over => Polled::End,
+            None => Polled::Nothing,
+        };
+        self.shared.changed.notify_all();
+        Ok(polled)
+    }
+
+    fn wait(&self) {
+        let mut queue = self.shared.lock();
+        while queue.ready.is_empty() && !queue.over && queue.rings == self.rings {
+            queue = self.shared.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let shared = self.shared.clone();
+        Arc::new(move || {
+            shared.lock().rings += 1;
+            shared.changed.notify_all();
+        })
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What is in a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// Processes by number.
+    pub processes: BTreeMap<u32, ProcessRecord>,
+    /// Streams by number: what they are, instructions, chunks, whether the end is there.
+    pub streams: BTreeMap<u32, (StreamRecord, u64, u64, bool)>,
+    /// Bytes of the file that were read.
+    pub bytes: u64,
+    /// Bytes of chunks, unpacked.
+    pub unpacked: u64,
+    /// Nanoseconds from the beginning to the last chunk.
+    pub duration_ns: u64,
+    /// Chunks that were lost when it was recorded.
+    pub lost: u64,
+    /// It has its index.
+    pub complete: bool,
+    /// Why reading stopped.
+    pub damage: Option<Damage>,
+}
+
+/// Reads a recording's frames and sums them up.
+///
+/// # Errors
+/// If it is no recording, or of another version or host.
+pub fn summary(from: impl Read, path: &Path) -> Result<Summary, Error> {
+    let mut frames = Frames::new(from, path)?;
+    let mut s = Summary::default();
+    let mut next = || -> Result<bool, Damage> {
+        let Some(frame) = frames.next_frame()? else { return Ok(false) };
+        match frame.kind {
+            kind::METADATA => s.metadata = json(&frame)?,
+            kind::PROCESS => {
+                s.processes.insert(frame.number, json(&frame)?);
+            }
+            kind::STREAM => {
+                s.streams.insert(frame.number, (json(&frame)?, 0, 0, false));
+            }
+            kind::CHUNK => {
+                if let Some(stream) = s.streams.get_mut(&frame.number) {
+                    (stream.1, stream.2) = (stream.1 + frame.a, stream.2 + 1);
+                }
+                s.unpacked += frame.body.len() as u64;
+                s.lost += u64::from(frame.b);
+                s.duration_ns = bytes_to_words(&frame.body).nth(2).unwrap_or(0);
+            }
+            kind::ENDED => {
+                if let Some(stream) = s.streams.get_mut(&frame.number) {
+                    stream.3 = true;
+                }
+            }
+            kind::END => s.complete = true,
+            _ => {}
+        }
+        Ok(true)
+    };
+    s.damage = loop {
+        match next() {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(damage) => break Some(damage),
+        }
+    };
+    s.bytes = frames.offset();
+    Ok(s)
+}
+
+impl<R> Frames<R> {
+    /// The file's path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,344 @@
+//! Writing.
+//!
+//! Rules:
+//! * Words are copied where parts are handed out ([`Tee`]), so that the consumer behind it may go on; they are counted and packed by worker threads, and
+//!   written in order by one more.
+//! * A worker looks up every block of its chunk before the chunk is written: blocks are in the file before what names them.
+//! * What is under way is bounded: a slow disk holds the guest.
+
+use super::{Head, Metadata, ProcessRecord, StreamRecord, frame, header, kind, words_to_bytes};
+use crate::{Chunk, Error, Event, Item, Polled, Source};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use pipe::receiver::{Part, StreamInfo};
+use pipe::table::Table;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Chunks under way.
+const IN_FLIGHT: usize = 16;
+
+/// What was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Instructions that retired and were traced.
+    pub insns: u64,
+    /// Bytes of chunks.
+    pub unpacked: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Chunks that were overwritten before they were read.
+    pub lost: u64,
+}
+
+enum Job {
+    Part { number: u64, part: Part, at_ns: u64 },
+    Ended { number: u64, stream: Arc<StreamInfo> },
+}
+
+enum Done {
+    Chunk { stream: Arc<StreamInfo>, table: Arc<Table>, insns: u64, at_ns: u64, unpacked: u64, bytes: Vec<u8> },
+    Ended(Arc<StreamInfo>),
+}
+
+/// A recording that is being written.
+pub struct Recorder {
+    jobs: Option<Sender<Job>>,
+    number: u64,
+    began: Instant,
+    lost: u64,
+    /// Chunks of each stream that were lost since its last part.
+    owing: HashMap<usize, u64>,
+    writer: Option<JoinHandle<Result<Recorded, io::Error>>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Recorder {
+    /// Writes to `out`, from `workers` packing threads.
+    ///
+    /// # Errors
+    /// If the beginning cannot be written.
+    pub fn new(mut out: Box<dyn Write + Send>, metadata: &Metadata, workers: usize) -> Result<Recorder, Error> {
+        let text = serde_json::to_vec(metadata).map_err(|e| Error::Consumer(format!("the metadata: {e}")))?;
+        let first = frame(Head { kind: kind::METADATA, ..Head::default() }, &text);
+        out.write_all(&header())?;
+        out.write_all(&first)?;
+        let start = (super::HEADER + first.len()) as u64;
+        let (jobs, take) = bounded::<Job>(IN_FLIGHT);
+        // The writer takes all that comes; what is under way is bounded by the jobs.
+        let (give, done) = unbounded();
+        let workers = (0..workers.max(1))
+            .map(|_| {
+                let (take, give) = (take.clone(), give.clone());
+                std::thread::spawn(move || work(&take, &give))
+            })
+            .collect();
+        let writer = std::thread::spawn(move || Writer::new(out, start).run(&done));
+        Ok(Recorder {
+            jobs: Some(jobs),
+            number: 0,
+            began: Instant::now(),
+            lost: 0,
+            owing: HashMap::new(),
+            writer: Some(writer),
+            workers,
+        })
+    }
+
+    fn send(&mut self, job: Job) -> Result<(), Error> {
+        self.number += 1;
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent { Ok(()) } else { Err(Error::Consumer("the recording cannot be written any more".into())) }
+    }
+
+    /// Takes down a part. It may be given back afterwards.
+    pub fn part(&mut self, part: &Part) -> Result<(), Error> {
+        let words: Arc<[AtomicU64]> = part.words().iter().map(AtomicU64::new).collect();
+        let stream = part.stream.number;
+        let mut lost = part.lost + self.owing.remove(&stream).unwrap_or(0);
+        self.lost += part.lost;
+        if part.was_overrun() {
+            lost += 1;
+            self.lost += 1;
+            self.owing.insert(stream, lost);
+            return Ok(());
+        }
+        let mut copy = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
+        (copy.order, copy.lost, copy.last_of_chunk) = (part.order, lost, part.last_of_chunk);
+        let at_ns = self.began.elapsed().as_nanos() as u64;
+        self.send(Job::Part { number: self.number, part: copy, at_ns })
+    }
+
+    /// Nothing of a stream follows.
+    pub fn ended(&mut self, stream: &Arc<StreamInfo>) -> Result<(), Error> {
+        self.send(Job::Ended { number: self.number, stream: stream.clone() })
+    }
+
+    /// Writes the rest and the index.
+    ///
+    /// # Errors
+    /// If something could not be written.
+    pub fn finish(mut self) -> Result<Recorded, Error> {
+        self.jobs = None;
+        let panicked = || Error::Consumer("a thread that records panicked".into());
+        for worker in self.workers.drain(..) {
+            worker.join().map_err(|_| panicked())?;
+        }
+        let writer = self.writer.take().ok_or_else(panicked)?;
+        let mut recorded = writer.join().map_err(|_| panicked())??;
+        recorded.lost = self.lost;
+        Ok(recorded)
+    }
+}
+
+fn work(take: &Receiver<Job>, give: &Sender<(u64, Done)>) {
+    for job in take {
+        let (number, done) = match job {
+            Job::Ended { number, stream } => (number, Done::Ended(stream)),
+            Job::Part { number, part, at_ns } => (number, packed(&part, at_ns)),
+        };
+        if give.send((number, done)).is_err() {
+            return;
+        }
+    }
+}
+
+fn packed(part: &Part, at_ns: u64) -> Done {
+    let mut insns = 0;
+    for item in Chunk::new(part).items() {
+        match item {
+            Ok(Item::Block(block)) => insns += block.sums().insns,
+            // Blocks that are named elsewhere.
+            Ok(Item::Event(Event::Once { block, .. } | Event::Regs { block, .. } | Event::User { block, .. })) => {
+                let _ = part.table.block(block);
+            }
+            Ok(Item::Event(_)) => {}
+            // What is corrupt is recorded as it is; whoever plays it back is told.
+            Err(_) => break,
+        }
+    }
+    let mut bytes = Vec::with_capacity(32 + part.words().len() * 8);
+    words_to_bytes([part.chunk, part.order, at_ns, u64::from(part.last_of_chunk)].into_iter(), &mut bytes);
+    words_to_bytes(part.words().iter(), &mut bytes);
+    let head = Head {
+        kind: kind::CHUNK,
+        number: part.stream.number as u32,
+        a: insns,
+        b: part.lost.min(u32::MAX.into()) as u32,
+        ..Head::default()
+    };
+    Done::Chunk {
+        stream: part.stream.clone(),
+        table: part.table.clone(),
+        insns,
+        at_ns,
+        unpacked: bytes.len() as u64,
+        bytes: frame(head, &bytes),
+    }
+}
+
+/// What is known of a table.
+struct Known {
+    number: u32,
+    /// Blocks that are written.
+    blocks: usize,
+}
+
+struct Writer {
+    out: Box<dyn Write + Send>,
+    at: u64,
+    tables: HashMap<u64, Known>,
+    processes: HashMap<usize, ()>,
+    /// Instructions of each stream so far.
+    streams: HashMap<usize, u64>,
+    index: Vec<[u64; 4]>,
+    recorded: Recorded,
+}
+
+impl Writer {
+    fn new(out: Box<dyn Write + Send>, at: u64) -> Writer {
+        Writer {
+            out,
+            at,
+            tables: HashMap::new(),
+            processes: HashMap::new(),
+            streams: HashMap::new(),
+            index: Vec::new(),
+            recorded: Recorded::default(),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn json(&mut self, kind: u32, number: u32, value: &impl serde::Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(value)?;
+        let bytes = frame(Head { kind, number, ..Head::default() }, &text);
+        self.put(&bytes)
+    }
+
+    fn run(mut self, done: &Receiver<(u64, Done)>) -> io::Result<Recorded> {
+        let mut next = 0;
+        let mut waiting = BTreeMap::new();
+        for (number, what) in done {
+            waiting.insert(number, what);
+            while let Some(what) = waiting.remove(&next) {
+                next += 1;
+                self.write(what)?;
+            }
+        }
+        let mut bytes = Vec::new();
+        words_to_bytes(self.index.iter().flatten().copied(), &mut bytes);
+        let index_at = self.at;
+        let index = frame(Head { kind: kind::INDEX, ..Head::default() }, &bytes);
+        self.put(&index)?;
+        let end = frame(Head { kind: kind::END, a: index_at, ..Head::default() }, &[]);
+        self.put(&end)?;
+        self.out.flush()?;
+        self.recorded.bytes = self.at;
+        Ok(self.recorded)
+    }
+
+    fn write(&mut self, done: Done) -> io::Result<()> {
+        match done {
+            Done::Ended(stream) => {
+                let bytes = frame(Head { kind: kind::ENDED, number: stream.number as u32, ..Head::default() }, &[]);
+                self.put(&bytes)
+            }
+            Done::Chunk { stream, table, insns, at_ns, unpacked, bytes } => {
+                self.introduce(&stream, &table)?;
+                self.blocks(&table)?;
+                let before = self.streams.entry(stream.number).or_default();
+                self.index.push([self.at, stream.number as u64, *before, at_ns]);
+                *before += insns;
+                self.recorded.insns += insns;
+                self.recorded.unpacked += unpacked;
+                self.put(&bytes)
+            }
+        }
+    }
+
+    fn introduce(&mut self, stream: &StreamInfo, table: &Table) -> io::Result<()> {
+        if self.streams.contains_key(&stream.number) {
+            return Ok(());
+        }
+        let process = &stream.process;
+        if self.processes.insert(process.number, ()).is_none() {
+            let record = ProcessRecord { pid: process.pid, parent: process.parent, program: process.program.clone() };
+            self.json(kind::PROCESS, process.number as u32, &record)?;
+        }
+        let tables = self.tables.len() as u32;
+        let fresh = !self.tables.contains_key(&table.serial());
+        let number = self.tables.entry(table.serial()).or_insert(Known { number: tables, blocks: 0 }).number;
+        if fresh {
+            self.entries(number, &table.header_words(), 0)?;
+        }
+        self.streams.insert(stream.number, 0);
+        let record = StreamRecord { process: process.number as u32, table: number, tid: stream.tid, vcpu: stream.vcpu };
+        self.json(kind::STREAM, stream.number as u32, &record)
+    }
+
+    fn entries(&mut self, table: u32, words: &[u64], at: u64) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        words_to_bytes([at, words.len() as u64].into_iter().chain(words.iter().copied()), &mut bytes);
+        let bytes = frame(Head { kind: kind::BLOCKS, number: table, ..Head::default() }, &bytes);
+        self.put(&bytes)
+    }
+
+    /// Blocks that have been seen since the last time.
+    fn blocks(&mut self, table: &Table) -> io::Result<()> {
+        let Some(known) = self.tables.get_mut(&table.serial()) else { return Ok(()) };
+        let seen = table.seen();
+        let mut bytes = Vec::new();
+        for number in known.blocks..seen {
+            // Counted, and being added by another thread: the last one, of a later chunk.
+            let Some(block) = table.numbered(number as u32) else { break };
+            known.blocks = number + 1;
+            let words = table.entry_words(block);
+            words_to_bytes([u64::from(block.id), words.len() as u64].into_iter().chain(words), &mut bytes);
+        }
+        let number = known.number;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes = frame(Head { kind: kind::BLOCKS, number, ..Head::default() }, &bytes);
+        self.put(&bytes)
+    }
+}
+
+/// A source whose parts are recorded as they are handed out.
+pub struct Tee<'a> {
+    source: &'a mut dyn Source,
+    recorder: &'a mut Recorder,
+}
+
+impl<'a> Tee<'a> {
+    /// Hands out what `source` does.
+    pub fn new(source: &'a mut dyn Source, recorder: &'a mut Recorder) -> Tee<'a> {
+        Tee { source, recorder }
+    }
+}
+
+impl Source for Tee<'_> {
+    fn poll(&mut self) -> Result<Polled, Error> {
+        let polled = self.source.poll()?;
+        match &polled {
+            Polled::Part(part) => self.recorder.part(part)?,
+            Polled::Ended(stream) => self.recorder.ended(stream)?,
+            Polled::Nothing | Polled::End => {}
+        }
+        Ok(polled)
+    }
+    fn wait(&self) {
+        self.source.wait();
+    }
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.source.ringer()
+    }
+}

@@ -1,0 +1,186 @@
+//! Recordings of chunks made by hand: played back the same, whole or cut off anywhere; what is damaged never panics.
+#![cfg(feature = "recording")]
+
+use consumer::layout::kind;
+use consumer::recording::{self, Frames, Metadata, Recorder, Recording, Tee};
+use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, store};
+use consumer::{Chunk, Consumer, Error, Item, Options, Stream, run};
+use std::io::{Cursor, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What a consumer sees, as text.
+struct Lines;
+
+impl Consumer for Lines {
+    type Batch = String;
+    type State = String;
+    fn map(&self, chunk: &Chunk<'_>) -> Result<String, Error> {
+        let mut text = format!("chunk {} {}\n", chunk.number(), chunk.table().info().target);
+        for item in chunk.items() {
+            text += &match item? {
+                Item::Block(b) => {
+                    let accesses: Vec<_> = b.accesses().map(|a| a.addr).collect();
+                    format!("{:x} {:?} {accesses:x?}\n", b.info().pc, b.state())
+                }
+                Item::Event(e) => format!("{e:?}\n"),
+            };
+        }
+        Ok(text)
+    }
+    fn reduce(&self, all: &mut String, stream: &Stream, text: String) -> Result<(), Error> {
+        *all += &format!("stream {} of {}: {text}", stream.tid, stream.process.pid);
+        Ok(())
+    }
+    fn ended(&self, all: &mut String, stream: &Stream) -> Result<(), Error> {
+        *all += &format!("stream {} ended\n", stream.tid);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A recording of three chunks, and what was seen while it was made.
+fn recorded() -> (Vec<u8>, String) {
+    let mut table = TableBuilder::new("x86_64", 8, false);
+    let a = table.block(0x1000, &[insn(&[0x8b, 7], &[load(4)]), insn(&[0x89, 6], &[store(4)])]);
+    let b = table.block(0x2000, &[insn(&[0x90], &[])]);
+    let table = table.finish();
+    let chunks = [
+        ChunkBuilder::new().record(kind::START, &[1, 2, 0, 0, 5]).block(a, &[0x10, 0x20]).words(),
+        ChunkBuilder::new().block(b, &[]).block(a, &[0x30, 0x40]).words(),
+        ChunkBuilder::new().block(a, &[0x50, 0x60]).record(kind::END, &[1, 0]).words(),
+    ];
+    let file = Shared::default();
+    let mut recorder = Recorder::new(Box::new(file.clone()), &Metadata::default(), 2).unwrap();
+    let mut seen = String::new();
+    let mut parts = Parts::new(&table, &chunks);
+    run(&mut Tee::new(&mut parts, &mut recorder), &Lines, &mut seen, &Options { workers: 1 }).unwrap();
+    let done = recorder.finish().unwrap();
+    let bytes = file.0.lock().unwrap().clone();
+    assert_eq!((done.insns, done.bytes), (7, bytes.len() as u64));
+    (bytes, seen)
+}
+
+fn play(bytes: &[u8]) -> (Result<String, Error>, Option<recording::Damage>) {
+    let mut recording = match Recording::new(Box::new(Cursor::new(bytes.to_vec())), Path::new("t")) {
+        Ok(recording) => recording,
+        Err(e) => return (Err(e), None),
+    };
+    let mut seen = String::new();
+    let played = run(&mut recording, &Lines, &mut seen, &Options { workers: 1 });
+    (played.map(|_| seen), recording.damage())
+}
+
+#[test]
+fn played_back_as_it_was_seen() {
+    let (bytes, seen) = recorded();
+    assert!(seen.contains("stream 2000 ended") && seen.matches("chunk").count() == 3, "{seen}");
+    let (again, damage) = play(&bytes);
+    assert_eq!((again.unwrap(), damage), (seen, None));
+}
+
+/// The beginning by hand: header, then the metadata frame's header.
+#[test]
+fn the_first_bytes() {
+    let (bytes, _) = recorded();
+    assert_eq!(&bytes[..12], b"TRAPLINE\x01\0\0\0");
+    let text = br#"{"recorder":"","command":[],"target":"","analyzer":"","wall_ns":0,"more":{}}"#;
+    assert_eq!(bytes[16..20], [1, 0, 0, 0]);
+    assert_eq!(bytes[28..32], (text.len() as u32).to_le_bytes());
+    let frames: Vec<u32> = {
+        let mut frames = Frames::new(Cursor::new(&bytes), Path::new("t")).unwrap();
+        std::iter::from_fn(|| frames.next_frame().unwrap().map(|f| f.kind)).collect()
+    };
+    use recording::kind::*;
+    let but_blocks: Vec<u32> = frames.iter().copied().filter(|k| *k != BLOCKS).collect();
+    assert_eq!(but_blocks, [METADATA, PROCESS, STREAM, CHUNK, CHUNK, CHUNK, ENDED, INDEX, END]);
+    // The table's header, then the first chunk's block; that of the second chunk where it was seen first.
+    assert_eq!(frames[2..6], [BLOCKS, STREAM, BLOCKS, CHUNK]);
+}
+
+#[test]
+fn cut_off_anywhere_it_plays_up_to_there() {
+    let (bytes, seen) = recorded();
+    for n in 0..bytes.len() {
+        let (again, damage) = play(&bytes[..n]);
+        if n < 16 {
+            assert!(again.unwrap_err().to_string().contains("no recording"), "{n}");
+            continue;
+        }
+        let damage = damage.unwrap_or_else(|| panic!("{n} bytes of {} are whole", bytes.len()));
+        assert!(damage.cut_off && damage.offset <= n as u64, "{n}: {damage:?}");
+        let again = again.unwrap();
+        let chunks = again.rfind("stream 2000 ended").map_or(again.as_str(), |at| &again[..at]);
+        assert!(seen.starts_with(chunks), "{n}");
+    }
+}
+
+#[test]
+fn damage_is_told_and_never_panics() {
+    let (bytes, seen) = recorded();
+    for at in 16..bytes.len() {
+        for bit in [1, 0x80] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= bit;
+            let (again, damage) = play(&wrong);
+            assert!(damage.is_some(), "byte {at} may be anything");
+            if let Ok(again) = again {
+                let chunks = again.rfind("stream 2000 ended").map_or(again.as_str(), |at| &again[..at]);
+                assert!(seen.starts_with(chunks), "{at}");
+            }
+        }
+    }
+    // Frames whose checksums are right, and whose contents are not.
+    let mut seed = 1u64;
+    for _ in 0..2000 {
+        let mut wrong = bytes[..16].to_vec();
+        let mut frames = Frames::new(Cursor::new(&bytes), Path::new("t")).unwrap();
+        while let Ok(Some(mut f)) = frames.next_frame() {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if seed >> 61 == 0 && !f.body.is_empty() {
+                let at = (seed >> 20) as usize % f.body.len();
+                f.body[at] ^= (seed >> 8) as u8;
+            }
+            wrong.extend(frame(&f));
+        }
+        let _ = play(&wrong);
+    }
+}
+
+/// A frame of these contents, not packed, with the right checksum.
+fn frame(f: &recording::Frame) -> Vec<u8> {
+    let mut h = Vec::new();
+    for n in [f.kind, f.number, f.body.len() as u32, f.body.len() as u32] {
+        h.extend(n.to_le_bytes());
+    }
+    h.extend(f.a.to_le_bytes());
+    h.extend(f.b.to_le_bytes());
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&h);
+    sum.update(&f.body);
+    h.extend(sum.finalize().to_le_bytes());
+    h.extend(&f.body);
+    h
+}
+
+#[test]
+fn other_versions_are_refused_by_name() {
+    let (mut bytes, _) = recorded();
+    bytes[8] = 7;
+    assert!(play(&bytes).0.unwrap_err().to_string().contains("version 7"));
+    bytes[8] = 1;
+    bytes[12] ^= 1;
+    assert!(play(&bytes).0.unwrap_err().to_string().contains("byte order"));
+}
