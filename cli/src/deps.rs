@@ -232,14 +232,16 @@ fn has_python() -> bool {
     exec::succeeds(command)
 }
 
+/// `libclang-cpp` comes with the compiler and is another library.
+fn is_libclang(file: &str) -> bool {
+    file == "libclang.so"
+        || file.starts_with("libclang.so.")
+        || (file.starts_with("libclang-") && !file.starts_with("libclang-cpp") && file.contains(".so"))
+}
+
 /// Where bindgen's loader looks, near enough: `LIBCLANG_PATH`, LLVM's own folders, the library folders.
 fn has_libclang() -> bool {
-    let is_lib = |f: &Path| {
-        let name = f.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name == "libclang.so"
-            || name.starts_with("libclang.so.")
-            || (name.starts_with("libclang-") && name.contains(".so"))
-    };
+    let is_lib = |f: &Path| is_libclang(&f.file_name().unwrap_or_default().to_string_lossy());
     let holds = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|d| d.filter_map(|f| f.ok()).any(|f| is_lib(&f.path())));
     if let Some(path) = std::env::var_os("LIBCLANG_PATH") {
         let path = PathBuf::from(path);
@@ -262,6 +264,16 @@ fn has_libclang() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libclang_is_not_what_the_compiler_is_made_of() {
+        for name in ["libclang.so", "libclang.so.1", "libclang-14.so.1", "libclang-14.so"] {
+            assert!(is_libclang(name), "{name}");
+        }
+        for name in ["libclang-cpp.so.14", "libclang-cpp.so", "libclang-common.a", "libclangAST.a"] {
+            assert!(!is_libclang(name), "{name}");
+        }
+    }
 
     #[test]
     fn distributions_are_told_apart() {

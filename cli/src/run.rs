@@ -125,7 +125,11 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
             Ok(if analysis.verdict() { end.leave() } else { ExitCode::from(session::VERDICT) })
         }
         Ok(session::Outcome::NotServed) => Err(Error::NotServed { status: format!("{end}") }),
-        Ok(session::Outcome::Failed(what)) => Err(Error::Consumer { name: name.into(), what }),
+        Ok(session::Outcome::Failed(what)) => {
+            // What ended the recording is the cause.
+            recorded?;
+            Err(Error::Consumer { name: name.into(), what })
+        }
         Err(_) => Err(Error::Bug("the consumer's thread panicked".into())),
     }
 }

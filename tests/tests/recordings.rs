@@ -223,3 +223,14 @@ fn what_is_cut_off_or_damaged_is_said() {
     let f = within(LIMIT, &mut command(&["cut", text(&file), "-o", text(&file)])).code(125);
     assert!(f.err().contains("into itself"), "{}", f.err());
 }
+
+/// A full disk ends the run with the disk's own words.
+#[test]
+fn a_disk_that_is_full_is_named() {
+    qemu(Isa::X86_64.target(), "trace");
+    let g = guest("work", Isa::X86_64);
+    let mut c = command(&["record", "-o", "/dev/full", "--"]);
+    let said = within(LIMIT, c.arg(&g.path)).code(125);
+    let message = String::from_utf8_lossy(&said.stderr);
+    assert!(message.contains("/dev/full") && message.contains("No space left on device"), "{message}");
+}

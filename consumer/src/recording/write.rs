@@ -8,7 +8,7 @@
 
 use super::{Head, Metadata, ProcessRecord, StreamRecord, frame, header, kind, words_to_bytes};
 use crate::{Chunk, Error, Event, Item, Polled, Source};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use pipe::receiver::{Part, StreamInfo};
 use pipe::table::Table;
 use std::collections::{BTreeMap, HashMap};
@@ -68,8 +68,7 @@ impl Recorder {
         out.write_all(&first)?;
         let start = (super::HEADER + first.len()) as u64;
         let (jobs, take) = bounded::<Job>(IN_FLIGHT);
-        // The writer takes all that comes; what is under way is bounded by the jobs.
-        let (give, done) = unbounded();
+        let (give, done) = bounded(IN_FLIGHT);
         let workers = (0..workers.max(1))
             .map(|_| {
                 let (take, give) = (take.clone(), give.clone());
