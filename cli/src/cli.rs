@@ -19,6 +19,7 @@ use crate::prepare::{self, Wish};
 use crate::recording;
 use crate::run::{self, Format, Options, Prepared};
 use crate::session;
+use crate::simpoint;
 use crate::target::{TARGETS, Target};
 use crate::{Error, Result};
 
@@ -74,6 +75,8 @@ enum Cmd {
     Dump(recording::Dump),
     /// Cut a window out of a recording
     Cut(recording::Cut),
+    /// Choose the windows that stand for a program, from its basic-block vectors
+    Simpoint(simpoint::Simpoint),
     /// Make a crate for an analyzer of your own: both halves, a test, a README
     New(New),
     /// Measure what tracing costs, as ratios to unpatched QEMU
@@ -275,6 +278,7 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Cmd::Info(args) => recording::info(&args),
         Cmd::Dump(args) => recording::dump(&args),
         Cmd::Cut(args) => recording::cut(&args),
+        Cmd::Simpoint(args) => simpoint::simpoint(&args),
         Cmd::Check(args) => check(args),
         Cmd::Build(args) => build(args),
         Cmd::Attach(args) => {

@@ -40,6 +40,7 @@ pub mod progress;
 pub mod recording;
 pub mod run;
 pub mod session;
+pub mod simpoint;
 pub mod source;
 pub mod target;
 pub mod venv;

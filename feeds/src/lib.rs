@@ -7,6 +7,7 @@ pub mod drmemtrace;
 pub mod filter;
 pub mod linear;
 pub mod memory;
+pub mod points;
 mod report;
 pub mod simpoint;
 pub mod sink;

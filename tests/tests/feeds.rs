@@ -332,6 +332,70 @@ fn basic_blocks_do_not_depend_on_translation() {
     }
 }
 
+fn simpoint(args: &[&str], code: i32) -> trapline_tests::Finished {
+    within(LIMIT, Command::new(trapline()).arg("simpoint").args(args)).code(code)
+}
+
+/// What is cut for a point is what the whole recording has there, instruction by instruction.
+#[test]
+fn points_are_windows_of_the_recording() {
+    let g = guest("work", Isa::X86_64);
+    qemu(g.isa.target(), "trace");
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (recording, vectors, whole) = (path("t.trapline"), path("t.bb.gz"), path("t.champsim"));
+    let command = |args: &[&str]| {
+        within(LIMIT, Command::new(trapline()).env("QEMU_RAND_SEED", "1").args(args)).code(0);
+    };
+    command(&["record", "-o", &recording, "--", g.path.to_str().unwrap()]);
+    command(&["replay", &recording, "--feed", "bbv", "--interval", "5003", "-o", &vectors]);
+    command(&["replay", &recording, "--feed", "champsim", "-o", &whole]);
+    let whole = std::fs::read(whole).unwrap();
+
+    let (windows, saved) = (path("windows"), path("t"));
+    let args = [&vectors, "--format", "json", "--cut", &recording, "-o", &windows, "--save", &saved];
+    let told = simpoint(&args, 0).out();
+    assert_eq!(told, simpoint(&args, 0).out(), "other points the second time");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["insns"], whole.len() / 64);
+    let labels = told["labels"].as_array().unwrap();
+    assert_eq!(labels.len(), (whole.len() / 64).div_ceil(5003));
+    let points = told["points"].as_array().unwrap();
+    assert!(points.len() > 1, "{told}");
+    let (mut weights, mut simpoints) = (0.0, String::new());
+    for (cluster, p) in points.iter().enumerate() {
+        let field = |name: &str| p[name].as_u64().unwrap() as usize;
+        let (interval, start, insns) = (field("interval"), field("start"), field("insns"));
+        assert_eq!((start, &labels[interval]), (5003 * interval, &cluster.into()));
+        weights += p["weight"].as_f64().unwrap();
+        simpoints += &format!("{interval} {cluster}\n");
+        let window = path("window");
+        command(&["replay", p["file"].as_str().unwrap(), "--feed", "champsim", "-o", &window]);
+        let window = std::fs::read(window).unwrap();
+        let same = &whole[64 * start..64 * (start + insns)];
+        // What comes after a window's last instruction is not known: whether it was taken.
+        let last = window.len() - 64 + 9;
+        assert!(window.len() == same.len() && window[..last] == same[..last], "point {cluster}");
+    }
+    assert!((weights - 1.0).abs() < 1e-9, "{weights}");
+    assert_eq!(std::fs::read_to_string(path("t.simpoints")).unwrap(), simpoints);
+    assert_eq!(std::fs::read_to_string(path("t.weights")).unwrap().lines().count(), points.len());
+
+    // Without a recording: the commands.
+    let f = simpoint(&[&vectors], 0);
+    let start = &points[1]["start"];
+    assert!(f.out().contains(&format!("trapline run --skip {start} --count {}", points[1]["insns"])), "{}", f.out());
+    // Vectors of something longer.
+    let longer = path("longer.bb");
+    std::fs::write(&longer, format!("T:1:{}\nT:2:10\n", whole.len() / 64)).unwrap();
+    let f = simpoint(&[&longer, "--cut", &recording, "-o", &windows], 125);
+    assert!(f.err().contains("no thread has the 10 instructions"), "{}", f.err());
+    std::fs::write(&longer, "T:1:5\nT:1\n").unwrap();
+    let f = simpoint(&[&longer], 125);
+    assert!(f.err().contains("longer.bb:2: ':1' is not :ID:COUNT; expected"), "{}", f.err());
+    assert!(simpoint(&["/nowhere/t.bb"], 125).err().contains("/nowhere/t.bb"));
+}
+
 #[test]
 fn to_a_pipe_and_without_a_place() {
     let g = guest("loop", Isa::X86_64);
