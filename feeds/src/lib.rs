@@ -3,6 +3,7 @@
 //! A feed sees each stream as the instructions that retired ([`linear`]) and writes a file for each ([`sink`]).
 
 pub mod champsim;
+pub mod columnar;
 pub mod drmemtrace;
 pub mod filter;
 pub mod linear;

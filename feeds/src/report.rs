@@ -1,6 +1,7 @@
 //! Feeds as the command has them.
 
 use crate::champsim::{self, ChampSim};
+use crate::columnar::Columnar;
 use crate::drmemtrace::Drmemtrace;
 use crate::filter::Shapes;
 use crate::linear::{Feed, Lanes, Linear};
@@ -40,6 +41,8 @@ pub enum Kind {
     Lackey,
     /// gem5's packet traces
     Gem5,
+    /// Tables for DuckDB, Polars, Spark; -o FOLDER
+    Parquet,
 }
 
 impl Kind {
@@ -53,7 +56,7 @@ impl Kind {
             Kind::Dinero => Style::Dinero,
             Kind::Lackey => Style::Lackey,
             Kind::Gem5 => Style::Gem5,
-            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv => return None,
+            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet => return None,
         })
     }
 }
@@ -74,7 +77,7 @@ pub struct Args {
     /// Memory feeds: cycles that stand for an instruction
     #[arg(long, value_name = "CYCLES", default_value_t = 1.0, requires = "feed")]
     pub cpi: f64,
-    /// bbv: instructions of an interval
+    /// bbv, parquet: instructions of an interval
     #[arg(long, value_name = "N", default_value_t = 10_000_000, requires = "feed")]
     pub interval: u64,
 }
@@ -140,7 +143,7 @@ impl Analysis for Written {
     ) -> Result<Summary, Error> {
         let start = Instant::now();
         let outputs = |suffix| Outputs::new(&self.output, self.args.streams, suffix);
-        let (outputs, (summary, insns, lost), mut report, mut text) = match self.kind {
+        let (written, (summary, insns, lost), mut report, mut text) = match self.kind {
             Kind::Champsim | Kind::Cloudsuite => {
                 let layout =
                     if self.kind == Kind::Champsim { champsim::Layout::Plain } else { champsim::Layout::Cloudsuite };
@@ -148,7 +151,7 @@ impl Analysis for Written {
                 let feed = ChampSim::new(layout, &outputs);
                 let driven = Self::drive(source, options, &feed)?;
                 let (report, text) = champsim_report(&feed.totals());
-                (outputs, driven, report, text)
+                (outputs.written(), driven, report, text)
             }
             Kind::Drmemtrace => {
                 let outputs = outputs(".trace.gz")?;
@@ -156,7 +159,7 @@ impl Analysis for Written {
                 let driven = Self::drive(source, options, &feed)?;
                 let totals = feed.totals();
                 let report = json!({"entries": totals.entries, "outcome_unknown": totals.open});
-                (outputs, driven, report, format!("{} entries\n", totals.entries))
+                (outputs.written(), driven, report, format!("{} entries\n", totals.entries))
             }
             Kind::Bbv => {
                 let outputs = outputs(".bb.gz")?;
@@ -165,7 +168,15 @@ impl Analysis for Written {
                 let totals = feed.totals();
                 let report = json!({"intervals": totals.intervals, "blocks": totals.blocks});
                 let text = format!("{} intervals, {} basic blocks\n", totals.intervals, totals.blocks);
-                (outputs, driven, report, text)
+                (outputs.written(), driven, report, text)
+            }
+            Kind::Parquet => {
+                let feed = Columnar::new(&self.output, self.args.streams, self.args.interval)?;
+                let driven = Self::drive(source, options, &feed)?;
+                let t = feed.totals();
+                let report = json!({"events": t.events, "tables": t.files});
+                let text = format!("{} events, {} files\n", t.events, t.files);
+                ((vec![self.output.clone()], t.left_out, t.bytes), driven, report, text)
             }
             kind => {
                 let Some(style) = kind.memory() else {
@@ -177,10 +188,10 @@ impl Analysis for Written {
                 let t = feed.totals();
                 let report = json!({"reads": t.reads, "writes": t.writes, "accesses": t.accesses});
                 let text = format!("{} reads, {} writes of {} accesses\n", t.reads, t.writes, t.accesses);
-                (outputs, driven, report, text)
+                (outputs.written(), driven, report, text)
             }
         };
-        let (files, left_out, bytes) = outputs.written();
+        let (files, left_out, bytes) = written;
         let seconds = start.elapsed().as_secs_f64();
         report["instructions"] = json!(insns);
         report["bytes"] = json!(bytes);
@@ -190,7 +201,8 @@ impl Analysis for Written {
         report["lost_chunks"] = json!(lost);
         let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
         let mut first = format!(
-            "{insns} instructions, {bytes} bytes before compression, {:.1} million instructions per second",
+            "{insns} instructions, {bytes} bytes{}, {:.1} million instructions per second",
+            if self.kind == Kind::Parquet { "" } else { " before compression" },
             insns as f64 / seconds.max(1e-9) / 1e6
         );
         match &names[..] {

@@ -233,6 +233,109 @@ fn gem5_packets() {
     assert_eq!(got[head.len() + first.len()..][..second.len()], second);
 }
 
+/// A row by the library's own reader: fields that are there, blocks named by letters in the order they come.
+fn rows(path: &Path, names: &mut Vec<u64>) -> Vec<String> {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
+    let row = |row: parquet::record::Row| {
+        let field = |(name, field): (&String, &Field)| {
+            let number = match field {
+                Field::Null => return None,
+                Field::ULong(n) => *n,
+                Field::UInt(n) => u64::from(*n),
+                Field::Str(text) => return Some(text.clone()),
+                Field::Bytes(b) => return Some(b.data().iter().map(|b| format!("{b:02x}")).collect()),
+                other => panic!("{other:?}"),
+            };
+            Some(match name.as_str() {
+                "block" => {
+                    let at = names.iter().position(|n| *n == number).unwrap_or(names.len());
+                    names.extend((at == names.len()).then_some(number));
+                    char::from(b'A' + at as u8).into()
+                }
+                "pc" | "addr" => format!("{number:x}"),
+                _ => number.to_string(),
+            })
+        };
+        row.get_column_iter().filter_map(field).collect::<Vec<_>>().join(" ")
+    };
+    reader.get_row_iter(None).unwrap().map(|r| r.unwrap()).map(row).collect()
+}
+
+/// Nine instructions in intervals of four: the loop's second turn is cut by the first one's end.
+#[test]
+fn parquet_tables() {
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-parquet", std::process::id()));
+    let (table, chunks) = program();
+    let mut written = Vec::new();
+    for workers in [1, 3] {
+        let to = folder.join(workers.to_string());
+        let args = Args { feed: Some(Kind::Parquet), streams: Default::default(), filter: None, cpi: 1.0, interval: 4 };
+        let analysis = || args.clone().analysis(Some(&to), Format::Text).unwrap().unwrap();
+        let options = Options { workers };
+        analysis().consume(&mut Parts::new(&table, &chunks), &options, &mut Vec::new()).unwrap();
+        // Not a second time into the same folder.
+        let again = analysis().consume(&mut Parts::new(&table, &chunks), &options, &mut Vec::new()).unwrap_err();
+        assert!(again.to_string().contains("is there already"), "{again}");
+        let mut names = Vec::new();
+        let mut events = |n: u64| rows(&to.join(format!("events/stream=0/interval={n}/events.parquet")), &mut names);
+        // insn kind pc block index, then insns of a run, or address and size
+        assert_eq!(
+            events(0),
+            [
+                "0 block 1000 A 0 3",
+                "0 load 1000 A 0 8000 4",
+                "1 store 1002 A 1 9000 4",
+                "3 block 1000 A 0 1",
+                "3 load 1000 A 0 8004 4"
+            ]
+        );
+        assert_eq!(
+            events(1),
+            [
+                "4 block 1002 A 1 2",
+                "4 store 1002 A 1 9004 4",
+                "6 block 1006 B 0 1",
+                "6 load 1006 B 0 7ff0 8",
+                "7 block 3000 C 0 1"
+            ]
+        );
+        assert_eq!(
+            events(2),
+            [
+                "8 block 2000 D 0 1",
+                "8 load 2000 D 0 100 1",
+                "8 store 2000 D 0 200 1",
+                "8 load 2000 D 0 101 1",
+                "8 store 2000 D 0 201 1"
+            ]
+        );
+        assert_eq!(std::fs::read_dir(to.join("events/stream=0")).unwrap().count(), 3);
+        assert_eq!(
+            rows(&to.join("blocks/stream=0/blocks.parquet"), &mut names),
+            [
+                "A 0 1000 8b07 other",
+                "A 1 1002 8906 other",
+                "A 2 1004 75fa conditional",
+                "B 0 1006 c3 return",
+                "C 0 3000 90 other",
+                "D 0 2000 f3a4 other"
+            ]
+        );
+        // Nothing was mapped.
+        assert!(!to.join("mappings").exists());
+        let streams = rows(&to.join("streams/stream=0/streams.parquet"), &mut names);
+        assert!(
+            streams.len() == 1 && streams[0].starts_with("1000 2000 ") && streams[0].ends_with(" 9"),
+            "{streams:?}"
+        );
+        written.push(std::fs::read(to.join("events/stream=0/interval=1/events.parquet")).unwrap());
+    }
+    assert!(written[0] == written[1], "other bytes with more workers");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let args = |kind| Args { feed: Some(kind), streams: Default::default(), filter: None, cpi: 1.0, interval: 4 };

@@ -21,7 +21,7 @@ mod trace;
 
 pub use guests::{GUESTS, Guest, How, Isa, build_all, guest, guest_linked};
 pub use process::{Ended, Finished, finish, within};
-pub use setup::{cache, checkout, cross_compilers, missing_compilers, qemu, scratch, trapline};
+pub use setup::{cache, checkout, cross_compilers, missing_compilers, python, qemu, scratch, trapline};
 pub use symbols::Symbols;
 pub use trace::{Counts, Event, Run, Trace, What, connect, same};
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
-use trapline_tests::{ALL, BARE, build_all, cache, checkout, missing_compilers, trapline};
+use trapline_tests::{ALL, BARE, build_all, cache, checkout, missing_compilers, python, trapline};
 
 const USAGE: &str = "\
 Runs all of Trapline's tests: cargo run --release -p trapline-tests [-- OPTIONS]
@@ -123,6 +123,8 @@ fn set_up() -> bool {
     };
     // A guest that does not compile fails a test of its own.
     step("guests", || std::panic::catch_unwind(build_all).is_ok());
+    // As is one whose reader cannot be had.
+    step("readers of columns", || std::panic::catch_unwind(python).is_ok());
     step("QEMUs with analyzers", || qemus(bin))
 }
 

@@ -104,3 +104,24 @@ pub fn missing_compilers() -> Vec<(String, String)> {
     let there = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).exists());
     cross_compilers().into_iter().filter(|(program, _)| !there(program)).collect()
 }
+
+/// Readers of our output that PyPI has. The version that the tests were written with, or a later one of its kind.
+const READERS: &str = "duckdb>=1.2";
+
+/// A Python with DuckDB, in a private environment in the cache folder.
+pub fn python() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let dir = cache().join("test-readers");
+        let (python, complete) = (dir.join("bin/python3"), dir.join("complete"));
+        // Written last: a venv cannot be made elsewhere and moved.
+        if !(std::fs::read_to_string(&complete).is_ok_and(|text| text == READERS) && python.exists()) {
+            let _ = std::fs::remove_dir_all(&dir);
+            within(BUILD, Command::new("python3").args(["-m", "venv"]).arg(&dir)).code(0);
+            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", READERS];
+            within(BUILD, Command::new(&python).args(install)).code(0);
+            std::fs::write(&complete, READERS).expect("the cache folder can be written");
+        }
+        python
+    })
+}

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Guest, Isa, guest, qemu, scratch, trapline, within};
+use trapline_tests::{Guest, Isa, guest, python, qemu, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -394,6 +394,82 @@ fn points_are_windows_of_the_recording() {
     let f = simpoint(&[&longer], 125);
     assert!(f.err().contains("longer.bb:2: ':1' is not :ID:COUNT; expected"), "{}", f.err());
     assert!(simpoint(&["/nowhere/t.bb"], 125).err().contains("/nowhere/t.bb"));
+}
+
+/// What DuckDB finds in the tables; its first argument is their folder.
+const QUERIES: &str = r#"
+import duckdb, json, sys
+folder = sys.argv[1]
+for table in ("events", "blocks", "mappings", "streams"):
+    duckdb.sql(f"create view {table} as select * from read_parquet('{folder}/{table}/**/*.parquet', hive_partitioning = true)")
+def one(query):
+    return duckdb.sql(query).fetchall()
+print(json.dumps({
+    "sums": one("""select sum(insns), count(*) filter (kind = 'load'), count(*) filter (kind = 'store'),
+        sum(size) filter (kind = 'load'), sum(size) filter (kind = 'store') from events""")[0],
+    "valueless": one("""select hex(code) from events e join blocks b on e.stream = b.stream and e.block = b.block
+        and e.index = b.index where kind <> 'block' and value is null"""),
+    "conditional": one("""select count(*) from events e join blocks b on e.stream = b.stream and e.block = b.block
+        and b.index >= e.index and b.index < e.index + e.insns where kind = 'block' and class = 'conditional'""")[0][0],
+    "intervals": one("select stream, interval, sum(insns), min(insn), max(insn) from events group by all order by all"),
+    "streams": one("select stream, insns, tid from streams order by all"),
+    # A run's first instruction, and each access's, is where the table of blocks has it.
+    "strangers": one("""select count(*) from events e left join blocks b on e.stream = b.stream and e.block = b.block
+        and e.index = b.index where b.pc is distinct from e.pc""")[0][0],
+    "code": one("select count(*) from blocks where octet_length(code) not between 1 and 15")[0][0],
+    "images": [[entry, path.decode()] for entry, path in one("select entry, path from mappings where kind = 'image'")],
+}))
+"#;
+
+#[test]
+fn tables_add_up_in_duckdb() {
+    for (name, isa) in [("work", Isa::X86_64), ("work", Isa::Aarch64), ("threads", Isa::X86_64)] {
+        let g = guest(name, isa);
+        qemu(g.isa.target(), "trace");
+        let folder = scratch();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let (recording, live, again) = (path("t.trapline"), path("live"), path("again"));
+        let args =
+            ["--feed", "parquet", "--interval", "10007", "--opt", "values=on", "--record", &recording, "-o", &live];
+        let told = run(&g, &[], &args);
+        let replay = |args: &[&str]| {
+            within(LIMIT, Command::new(trapline()).args(["replay", &recording]).args(args)).code(0).out()
+        };
+        let count: Value =
+            serde_json::from_str(&replay(&["--analyzer", "count", "--format", "json", "-o", "-"])).unwrap();
+        replay(&["--feed", "parquet", "--interval", "10007", "-o", &again]);
+        let found = within(LIMIT, Command::new(python()).args(["-c", QUERIES, &live])).code(0).out();
+        assert_eq!(found, within(LIMIT, Command::new(python()).args(["-c", QUERIES, &again])).code(0).out());
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let number = |v: &Value| v.as_u64().unwrap_or_else(|| panic!("{v} in {count} {found}"));
+        let sums: Vec<u64> =
+            ["insns", "loads", "stores", "load_bytes", "store_bytes"].map(|n| number(&count[n])).into();
+        let got: Vec<u64> = found["sums"].as_array().unwrap().iter().map(number).collect();
+        assert_eq!(got, sums, "{name} {isa:?}");
+        assert_eq!(number(&told["instructions"]), sums[0]);
+        // Each access has its value, but for AArch64's DC ZVA, of which only the bytes are known.
+        let valueless = found["valueless"].as_array().unwrap();
+        assert!(
+            valueless.iter().all(|c| isa == Isa::Aarch64 && c[0].as_str().unwrap().ends_with("740BD5")),
+            "{valueless:?}"
+        );
+        let streams = found["streams"].as_array().unwrap();
+        let branches = number(&count["branches_taken"]) + number(&count["branches_not_taken"]);
+        // A thread's last branch has no outcome.
+        assert!((0..=streams.len() as u64).contains(&(number(&found["conditional"]) - branches)), "{found} {count}");
+        assert_eq!((&found["strangers"], &found["code"]), (&0.into(), &0.into()));
+        assert_eq!(streams.len() > 1, name == "threads", "{streams:?}");
+        let mut left: Vec<u64> = streams.iter().map(|s| number(&s[1])).collect();
+        for i in found["intervals"].as_array().unwrap() {
+            let (stream, interval) = (number(&i[0]) as usize, number(&i[1]));
+            assert_eq!(number(&i[2]), left[stream].min(10007), "{i} of {streams:?}");
+            left[stream] -= number(&i[2]);
+            assert_eq!(number(&i[3]), 10007 * interval);
+            assert!(number(&i[4]) < 10007 * (interval + 1), "{i}");
+        }
+        assert!(left.iter().all(|n| *n == 0), "{left:?}");
+        assert_eq!(found["images"][0][1], g.path.to_str().unwrap());
+    }
 }
 
 #[test]
