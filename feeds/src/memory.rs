@@ -12,11 +12,11 @@
 //! | `gem5` | packets, protobuf | gem5's `src/proto/packet.proto` |
 //!
 //! Time is the number of retired instructions times the cycles of each (`--cpi`). With `--filter` addresses are lines of 64 bytes, and writes come when dirty
-//! lines make room; without it each access is itself. Dinero and lackey have the instructions, too, and take no filter. Addresses are virtual, and what devices do is absent.
+//! lines make room; without it each access is itself. Merged streams share the time and the caches. Dinero and lackey have the instructions, too, and take no filter. Addresses are virtual, and what devices do is absent.
 
 use crate::filter::{Filter, LINE, Shapes};
 use crate::linear::{Feed, Insn};
-use crate::sink::{Outputs, Sink};
+use crate::sink::{Outputs, Sink, Spread};
 use consumer::{BlockInfo, Error, Stream, TableInfo};
 use std::io::Write;
 use std::sync::Mutex;
@@ -61,24 +61,42 @@ pub struct Memory<'o> {
     cpi: f64,
     outputs: &'o Outputs,
     totals: Mutex<Totals>,
+    /// All streams' state if they are merged; made when the first one begins.
+    merged: Option<Mutex<Option<Lane>>>,
 }
 
 impl<'o> Memory<'o> {
     /// Writes in `style` what passes caches of these `shapes`.
     pub fn new(style: Style, shapes: Shapes, cpi: f64, outputs: &'o Outputs) -> Self {
-        Memory { style, shapes, cpi, outputs, totals: Mutex::default() }
+        let merged = (outputs.spread() == Spread::Merged).then(Mutex::default);
+        Memory { style, shapes, cpi, outputs, totals: Mutex::default(), merged }
     }
+
+    /// Completes what was merged, after the last stream.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(&self) -> Result<(), Error> {
+        let lane = self.merged.as_ref().and_then(|m| m.lock().unwrap_or_else(|e| e.into_inner()).take());
+        lane.map_or(Ok(()), |lane| self.close(lane))
+    }
+
     /// Over all streams.
     pub fn totals(&self) -> Totals {
         *self.totals.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-/// Of a stream.
-pub struct State {
+/// Of a stream; `None` if it is merged with the others.
+pub struct State(Option<Lane>);
+
+/// Of an output.
+struct Lane {
     sink: Option<Sink>,
     filter: Option<Filter>,
     totals: Totals,
+    /// Instructions so far.
+    insns: u64,
     /// Of `ramulator2-ooo`: a load whose store may follow, and the instructions since the one before.
     load: Option<(u64, u64)>,
     since: u64,
@@ -119,8 +137,75 @@ fn gem5_header(out: &mut Vec<u8>) {
 }
 
 impl Memory<'_> {
+    /// An output for a stream, or for all.
+    fn open(&self, stream: &Stream) -> Result<Lane, Error> {
+        let mut sink = self.outputs.open(stream)?;
+        if let (Style::Gem5, Some(sink)) = (self.style, &mut sink) {
+            gem5_header(sink.buffer());
+        }
+        Ok(Lane {
+            sink,
+            filter: (!self.shapes.0.is_empty()).then(|| Filter::new(&self.shapes)),
+            totals: Totals::default(),
+            insns: 0,
+            load: None,
+            since: 0,
+            packets: 0,
+        })
+    }
+
+    /// An instruction, for this output.
+    fn insn_of(&self, state: &mut Lane, insn: &Insn<'_>) -> Result<(), Error> {
+        let pc = insn.pc();
+        let cycle = (state.insns as f64 * self.cpi) as u64;
+        state.insns += 1;
+        if let (Some(sink), true) = (&mut state.sink, self.style.has_insns()) {
+            let out = sink.buffer();
+            let _ = match self.style {
+                Style::Dinero => writeln!(out, "2 {pc:x}"),
+                _ => writeln!(out, "I  {pc:08x},{}", insn.len()),
+            };
+        }
+        let mut filter = state.filter.take();
+        state.totals.accesses += insn.accesses.len() as u64;
+        for a in insn.accesses {
+            match &mut filter {
+                None => self.access(state, cycle, pc, (a.addr, a.size.into()), a.is_store()),
+                Some(filter) => {
+                    let last = a.addr.saturating_add(u64::from(a.size.max(1)) - 1);
+                    for line in a.addr / LINE..=last / LINE {
+                        filter.access(line, a.is_store(), &mut |line, write| {
+                            self.access(state, cycle, pc, (line * LINE, LINE), write);
+                        });
+                    }
+                }
+            }
+        }
+        state.filter = filter;
+        // An instruction that waits for memory is no bubble.
+        state.since += u64::from(insn.accesses.is_empty());
+        match &mut state.sink {
+            Some(sink) => sink.put(),
+            None => Ok(()),
+        }
+    }
+
+    /// An output is complete.
+    fn close(&self, mut state: Lane) -> Result<(), Error> {
+        if let (Some((bubbles, load)), Some(sink)) = (state.load, &mut state.sink) {
+            let _ = writeln!(sink.buffer(), "{bubbles} {load}");
+        }
+        let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
+        all.reads += state.totals.reads;
+        all.writes += state.totals.writes;
+        all.accesses += state.totals.accesses;
+        if let Some(sink) = state.sink {
+            self.outputs.closed(sink.finish()?);
+        }
+        Ok(())
+    }
     /// One access of memory.
-    fn access(&self, state: &mut State, cycle: u64, pc: u64, (addr, size): (u64, u64), write: bool) {
+    fn access(&self, state: &mut Lane, cycle: u64, pc: u64, (addr, size): (u64, u64), write: bool) {
         let Some(sink) = &mut state.sink else { return };
         if write {
             state.totals.writes += 1;
@@ -179,67 +264,28 @@ impl Feed for Memory<'_> {
     type State = State;
 
     fn begin(&self, stream: &Stream, _: &TableInfo) -> Result<State, Error> {
-        let mut sink = self.outputs.open(stream)?;
-        if let (Style::Gem5, Some(sink)) = (self.style, &mut sink) {
-            gem5_header(sink.buffer());
+        let Some(merged) = &self.merged else { return Ok(State(Some(self.open(stream)?))) };
+        let mut merged = merged.lock().unwrap_or_else(|e| e.into_inner());
+        if merged.is_none() {
+            *merged = Some(self.open(stream)?);
         }
-        Ok(State {
-            sink,
-            filter: (!self.shapes.0.is_empty()).then(|| Filter::new(&self.shapes)),
-            totals: Totals::default(),
-            load: None,
-            since: 0,
-            packets: 0,
-        })
+        Ok(State(None))
     }
 
     fn block(&self, _: &TableInfo, _: &BlockInfo) {}
 
     fn insn(&self, state: &mut State, (): &(), insn: &Insn<'_>) -> Result<(), Error> {
-        let pc = insn.pc();
-        let cycle = (insn.number as f64 * self.cpi) as u64;
-        if let (Some(sink), true) = (&mut state.sink, self.style.has_insns()) {
-            let out = sink.buffer();
-            let _ = match self.style {
-                Style::Dinero => writeln!(out, "2 {pc:x}"),
-                _ => writeln!(out, "I  {pc:08x},{}", insn.len()),
-            };
-        }
-        let mut filter = state.filter.take();
-        state.totals.accesses += insn.accesses.len() as u64;
-        for a in insn.accesses {
-            match &mut filter {
-                None => self.access(state, cycle, pc, (a.addr, a.size.into()), a.is_store()),
-                Some(filter) => {
-                    let last = a.addr.saturating_add(u64::from(a.size.max(1)) - 1);
-                    for line in a.addr / LINE..=last / LINE {
-                        filter.access(line, a.is_store(), &mut |line, write| {
-                            self.access(state, cycle, pc, (line * LINE, LINE), write);
-                        });
-                    }
-                }
-            }
-        }
-        state.filter = filter;
-        // An instruction that waits for memory is no bubble.
-        state.since += u64::from(insn.accesses.is_empty());
-        match &mut state.sink {
-            Some(sink) => sink.put(),
-            None => Ok(()),
+        match (&mut state.0, &self.merged) {
+            (Some(lane), _) => self.insn_of(lane, insn),
+            (None, Some(merged)) => match &mut *merged.lock().unwrap_or_else(|e| e.into_inner()) {
+                Some(lane) => self.insn_of(lane, insn),
+                None => Ok(()),
+            },
+            (None, None) => Ok(()),
         }
     }
 
-    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
-        if let (Some((bubbles, load)), Some(sink)) = (state.load, &mut state.sink) {
-            let _ = writeln!(sink.buffer(), "{bubbles} {load}");
-        }
-        let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
-        all.reads += state.totals.reads;
-        all.writes += state.totals.writes;
-        all.accesses += state.totals.accesses;
-        if let Some(sink) = state.sink {
-            self.outputs.closed(sink.finish()?);
-        }
-        Ok(())
+    fn end(&self, state: State, _: &Stream, _: u64) -> Result<(), Error> {
+        state.0.map_or(Ok(()), |lane| self.close(lane))
     }
 }

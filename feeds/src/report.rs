@@ -56,7 +56,9 @@ impl Kind {
             Kind::Dinero => Style::Dinero,
             Kind::Lackey => Style::Lackey,
             Kind::Gem5 => Style::Gem5,
-            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet => return None,
+            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet => {
+                return None;
+            }
         })
     }
 }
@@ -99,6 +101,11 @@ impl Args {
             )
         } else if !(self.cpi.is_finite() && self.cpi > 0.0) {
             Some("--cpi: a number of cycles above 0 is expected")
+        } else if self.streams == Spread::Merged && kind.memory().is_none() {
+            Some(
+                "--streams merged is for feeds of memory: dramsim3 ramulator ramulator2 ramulator2-ooo dramsys dinero lackey gem5; \
+                 in the others each instruction is followed by its thread's next one",
+            )
         } else if self.interval == 0 {
             Some("--interval: at least one instruction is expected")
         } else {
@@ -184,7 +191,11 @@ impl Analysis for Written {
                 };
                 let outputs = outputs(if style == Style::Gem5 { ".gem5.gz" } else { ".trace.gz" })?;
                 let feed = Memory::new(style, self.args.filter.clone().unwrap_or_default(), self.args.cpi, &outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                // With one worker parts come in the order in which they were handed over.
+                let one = Options { workers: 1 };
+                let merged = self.args.streams == Spread::Merged;
+                let driven = Self::drive(source, if merged { &one } else { options }, &feed)?;
+                feed.finish()?;
                 let t = feed.totals();
                 let report = json!({"reads": t.reads, "writes": t.writes, "accesses": t.accesses});
                 let text = format!("{} reads, {} writes of {} accesses\n", t.reads, t.writes, t.accesses);

@@ -17,6 +17,8 @@ pub enum Spread {
     Each,
     /// Only the first, the program's main thread
     First,
+    /// All in one, in the order in which they were handed over; memory feeds only
+    Merged,
 }
 
 /// Bytes that are handed to the compressing thread at a time.
@@ -48,6 +50,11 @@ impl Outputs {
             std::fs::create_dir_all(path).map_err(|e| at("make the folder", path, e))?;
         }
         Ok(Outputs { path: path.to_path_buf(), spread, suffix, seen: Mutex::default() })
+    }
+
+    /// How streams are spread.
+    pub fn spread(&self) -> Spread {
+        self.spread
     }
 
     /// A stream's output; `None` if it is left out.

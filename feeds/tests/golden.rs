@@ -11,9 +11,9 @@
 //! The loop runs twice: taken, then not.
 
 use consumer::layout::{FLAG_REEXEC, info, kind};
-use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, store};
+use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, part, store, stream};
 use consumer::{Format, Options, Table};
-use feeds::{Args, Kind};
+use feeds::{Args, Kind, sink::Spread};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -217,6 +217,54 @@ fn caches_let_lines_through() {
     let got = feed(Kind::Ramulator, |a| a.filter = Some("64:1".parse().unwrap()), "filter");
     let want = "0x8000 R\n0x9000 R\n0x9000 W\n0x8000 R\n0x9000 R\n0x9000 W\n0x7fc0 R\n0x100 R\n0x200 R\n0x200 W\n0x100 R\n0x200 R\n";
     assert_eq!(String::from_utf8(got).unwrap(), want);
+}
+
+/// Two threads' parts in turns: one file in that order, one time, one cache.
+#[test]
+fn threads_are_merged_as_they_are_handed_over() {
+    let mut table = TableBuilder::new("x86_64", 8, false);
+    let a = table.block(0x1000, &[insn(&[0x8b, 0x07], &[load(4)]), insn(&[0x89, 0x06], &[store(4)])]);
+    let table = table.finish();
+    let start = |tid| ChunkBuilder::new().record(kind::START, &[1, tid, 0, 0, START_NS]).words();
+    let run = |load, store| ChunkBuilder::new().block(a, &[load, store]).words();
+    let streams = [stream(0), stream(1)];
+    let parts = || {
+        let order =
+            [(0, start(2)), (0, run(0x100, 0x200)), (1, start(3)), (1, run(0x110, 0x210)), (0, run(0x120, 0x220))];
+        let mut next = [0; 2];
+        let parts = order.iter().map(|(n, words)| {
+            next[*n] += 1;
+            part(&streams[*n], &table, next[*n] - 1, words)
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-merged", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("t.trace");
+    let feed = |kind, filter: Option<&str>| {
+        let filter = filter.map(|f| f.parse().unwrap());
+        let args = Args { feed: Some(kind), streams: Spread::Merged, filter, cpi: 1.0, interval: 4 };
+        let mut analysis = args.analysis(Some(&path), Format::Json).unwrap().unwrap();
+        for workers in [3, 1] {
+            analysis.consume(&mut Parts::of(parts()), &Options { workers }, &mut Vec::new()).unwrap();
+        }
+        let mut report = Vec::new();
+        analysis.report(&mut report).unwrap();
+        let report = String::from_utf8(report).unwrap();
+        assert!(report.contains("\"instructions\":6") && report.contains("\"threads_left_out\":0"), "{report}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::read_to_string(&path).unwrap()
+    };
+    // The last instruction of a part waits for what comes next in its own thread.
+    assert_eq!(
+        feed(Kind::Dramsim3, None),
+        "0x100 READ 0\n0x110 READ 1\n0x200 WRITE 2\n0x120 READ 3\n0x220 WRITE 4\n0x210 WRITE 5\n"
+    );
+    // All of it lies in two lines of 64 bytes: the second thread finds what the first one fetched.
+    assert_eq!(feed(Kind::Ramulator, Some("1K:16")), "0x100 R\n0x200 R\n");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let args = Args { feed: Some(Kind::Champsim), streams: Spread::Merged, filter: None, cpi: 1.0, interval: 4 };
+    assert!(args.analysis(Some(&path), Format::Text).unwrap().err().unwrap().contains("--streams merged"));
 }
 
 /// Protobuf by hand: a header message (obj_id "trapline", ver 0, tick_freq 10^12) and packets.

@@ -299,6 +299,28 @@ fn each_thread_has_a_file() {
     assert_eq!(told["threads_left_out"], files.len() - 1);
 }
 
+/// All threads in one file: no access is missing, and the recording gives the run's bytes.
+#[test]
+fn threads_are_merged_into_one_file() {
+    let g = guest("threads", Isa::X86_64);
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (recording, live, again) = (path("t.trapline"), path("live"), path("again"));
+    let args = ["--feed", "lackey", "--streams", "merged", "--record", &recording, "-o", &live];
+    let told = run(&g, &[], &args);
+    assert_eq!(told["files"].as_array().unwrap().len(), 1);
+    let replay =
+        |args: &[&str]| within(LIMIT, Command::new(trapline()).args(["replay", &recording]).args(args)).code(0).out();
+    replay(&["--feed", "lackey", "--streams", "merged", "-o", &again]);
+    let text = std::fs::read_to_string(live).unwrap();
+    assert!(text == std::fs::read_to_string(again).unwrap(), "the recording gives another order");
+    let count: Value = serde_json::from_str(&replay(&["--analyzer", "count", "--format", "json", "-o", "-"])).unwrap();
+    let lines = |start: &str| text.lines().filter(|l| l.starts_with(start)).count() as u64;
+    for (start, name) in [("I", "insns"), (" L", "loads"), (" S", "stores")] {
+        assert_eq!(count[name], lines(start), "{name}");
+    }
+}
+
 /// Vectors are of the program, not of how QEMU cuts it; an interval has exactly its instructions.
 #[test]
 fn basic_blocks_do_not_depend_on_translation() {
