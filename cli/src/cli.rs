@@ -336,6 +336,11 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args: guest.args,
         prefix,
     };
+    let mut opts = args.opts;
+    let valued = matches.get_one::<feeds::Kind>("feed").is_some_and(|f| f.needs_values());
+    if valued && name == FEED_ANALYZER && !opts.iter().any(|o| o.0 == "values") {
+        opts.push(("values".into(), "on".into()));
+    }
     // Built after the half inside QEMU, whose errors come first.
     let program = match &analyzer {
         Some(a) if !a.ships && matches.get_one::<String>("consume").is_none() => analyzer::program(&cache, a)?,
@@ -347,7 +352,7 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         format: args.format,
         lossy: args.lossy,
         control,
-        opts: args.opts,
+        opts,
         record: args.record,
         only_record,
         program,

@@ -12,5 +12,6 @@ pub mod points;
 mod report;
 pub mod simpoint;
 pub mod sink;
+pub mod stf;
 
 pub use report::{Args, Kind};

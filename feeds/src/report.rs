@@ -8,6 +8,7 @@ use crate::linear::{Feed, Lanes, Linear};
 use crate::memory::{Memory, Style};
 use crate::simpoint::Vectors;
 use crate::sink::{Outputs, Spread};
+use crate::stf::Stf;
 use consumer::{Analysis, Error, Format, Options, Source, Summary, run};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -41,11 +42,17 @@ pub enum Kind {
     Lackey,
     /// gem5's packet traces
     Gem5,
+    /// STF 1.6 of RISC-V programs, with the values of accesses
+    Stf,
     /// Tables for DuckDB, Polars, Spark; -o FOLDER
     Parquet,
 }
 
 impl Kind {
+    /// It needs the values of accesses.
+    pub fn needs_values(self) -> bool {
+        self == Kind::Stf
+    }
     fn memory(self) -> Option<Style> {
         Some(match self {
             Kind::Dramsim3 => Style::Dramsim3,
@@ -56,7 +63,7 @@ impl Kind {
             Kind::Dinero => Style::Dinero,
             Kind::Lackey => Style::Lackey,
             Kind::Gem5 => Style::Gem5,
-            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet => {
+            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet | Kind::Stf => {
                 return None;
             }
         })
@@ -105,6 +112,10 @@ impl Args {
             Some(
                 "--streams merged is for feeds of memory: dramsim3 ramulator ramulator2 ramulator2-ooo dramsys dinero lackey gem5; \
                  in the others each instruction is followed by its thread's next one",
+            )
+        } else if kind == Kind::Stf && output.extension().is_some_and(|e| e == "zstf") {
+            Some(
+                "a .zstf file is a container of the STF library's own, which is not written; its readers also take .stf, .stf.gz and .stf.xz",
             )
         } else if self.interval == 0 {
             Some("--interval: at least one instruction is expected")
@@ -175,6 +186,18 @@ impl Analysis for Written {
                 let totals = feed.totals();
                 let report = json!({"intervals": totals.intervals, "blocks": totals.blocks});
                 let text = format!("{} intervals, {} basic blocks\n", totals.intervals, totals.blocks);
+                (outputs.written(), driven, report, text)
+            }
+            Kind::Stf => {
+                let outputs = outputs(".stf.gz")?;
+                let feed = Stf::new(&outputs);
+                let driven = Self::drive(source, options, &feed)?;
+                let t = feed.totals();
+                let report = json!({"taken": t.taken, "forced_pcs": t.forced, "values_unknown": t.unknown});
+                let text = format!(
+                    "{} branches taken, {} other changes of the pc, {} accesses without a known value\n",
+                    t.taken, t.forced, t.unknown
+                );
                 (outputs.written(), driven, report, text)
             }
             Kind::Parquet => {

@@ -191,7 +191,7 @@ impl Sink {
                     .map_err(|e| at("compress", path, e.into()))?;
                 Box::new(liblzma::write::XzEncoder::new_stream(writer, stream))
             }
-            "zst" | "zstd" | "zstf" => {
+            "zst" | "zstd" => {
                 let mut encoder = zstd::stream::write::Encoder::new(writer, 3).map_err(|e| at("compress", path, e))?;
                 encoder.multithread(threads as u32).map_err(|e| at("compress", path, e))?;
                 Box::new(encoder)

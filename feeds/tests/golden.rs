@@ -281,6 +281,79 @@ fn gem5_packets() {
     assert_eq!(got[head.len() + first.len()..][..second.len()], second);
 }
 
+/// RISC-V by hand, from the specification's records. A loop's last turn is interrupted by a signal.
+///
+/// ```text
+/// 0x1000  03 b5 05 00  ld a0,0(a1)     8 bytes, 0x1122334455667788
+/// 0x1004  88 c1        sw a0,0(a1)     4 bytes, 0x55667788
+/// 0x1006  6d fd        bnez a0,0x1000  taken, then not
+/// 0x3000  82 80        ret             the signal's handler; where it goes is not known
+/// ```
+#[test]
+fn stf() {
+    let mut table = TableBuilder::new("riscv64", 8, false);
+    let valued = |a: consumer::testing::TestAccess| a.with(info::VALUE);
+    let a = table.block(
+        0x1000,
+        &[
+            insn(&[0x03, 0xb5, 0x05, 0x00], &[valued(load(8))]),
+            insn(&[0x88, 0xc1], &[valued(store(4))]),
+            insn(&[0x6d, 0xfd], &[]),
+        ],
+    );
+    let handler = table.block(0x3000, &[insn(&[0x82, 0x80], &[])]);
+    let table = table.finish();
+    let turn = [0x8000, 0x1122_3344_5566_7788, 0x8000, 0x5566_7788];
+    let chunks = [ChunkBuilder::new()
+        .record(kind::START, &[1, 2, 0, 0, START_NS])
+        .block(a, &turn)
+        .block(a, &turn)
+        .record(kind::SIGNAL, &[10, 0x1008, 0x3000])
+        .block(handler, &[])
+        .record(kind::END, &[1, 0])
+        .words()];
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-stf", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("t.stf");
+    let args = || Args { feed: Some(Kind::Stf), streams: Default::default(), filter: None, cpi: 1.0, interval: 4 };
+    let write = |table: &Arc<Table>, chunks: &[Vec<u64>]| {
+        let mut analysis = args().analysis(Some(&path), Format::Text).unwrap().unwrap();
+        analysis.consume(&mut Parts::new(table, chunks), &Options { workers: 1 }, &mut Vec::new())
+    };
+    write(&table, &chunks).unwrap();
+    let name = "747261706c696e6520302e312e30"; // "trapline 0.1.0"
+    let turn = "3c 0080000000000000 0800 0000 01  3d 8877665544332211";
+    let stored = "3c 0080000000000000 0400 0000 02  3d 8877665500000000  f1 88c1";
+    let want = [
+        "01 535446  02 01000000 06000000",
+        &format!("03 0e000000 {name}  04 0100  05 0200  06 01 000100 0e00 {name}"),
+        // Events of 64 bits, RV64, process ids; hart 0, process 1000, thread 2000; the first pc.
+        "07 2804080000000000  08 00000000 e8030000 d0070000  09 0010000000000000  13",
+        turn,
+        // The mode is the user's.
+        "64 0000000000000040 01 0000000000000000  f0 03b50500",
+        stored,
+        "1f 0010000000000000  f1 6dfd",
+        turn,
+        "f0 03b50500",
+        stored,
+        "f1 6dfd",
+        "09 0030000000000000  f1 8280",
+    ];
+    assert_eq!(std::fs::read(&path).unwrap(), hex(&want.concat()));
+
+    // Without values it is refused, as is another ISA.
+    let (other, others) = program();
+    assert!(write(&other, &others).unwrap_err().to_string().contains("no STF of x86_64"));
+    let mut table = TableBuilder::new("riscv32", 4, false);
+    let a = table.block(0x1000, &[insn(&[0x88, 0xc1], &[store(4)])]);
+    let table = table.finish();
+    let error = write(&table, &[ChunkBuilder::new().block(a, &[0x8000]).words()]).unwrap_err();
+    assert!(error.to_string().contains("--values"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(args().analysis(Some(Path::new("t.zstf")), Format::Text).unwrap().err().unwrap().contains(".stf.xz"));
+}
+
 /// A row by the library's own reader: fields that are there, blocks named by letters in the order they come.
 fn rows(path: &Path, names: &mut Vec<u64>) -> Vec<String> {
     use parquet::file::reader::{FileReader, SerializedFileReader};

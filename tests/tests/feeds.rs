@@ -358,6 +358,186 @@ fn simpoint(args: &[&str], code: i32) -> trapline_tests::Finished {
     within(LIMIT, Command::new(trapline()).arg("simpoint").args(args)).code(code)
 }
 
+/// An STF file, record by record as the specification has them: what it insists on, and that the trace tells the program's way.
+#[derive(Default, Debug)]
+struct Stf {
+    insns: u64,
+    loads: u64,
+    stores: u64,
+    /// Branches with a target, and those whose target their encoding tells.
+    taken: u64,
+    direct: u64,
+    conditional: u64,
+    forced: u64,
+    /// Loads of bytes that the program stored before, since the last system call.
+    reloaded: u64,
+}
+
+/// Where a direct jump or branch goes, by the base ISA's immediate fields (32 bits) and C.J, C.BEQZ, C.BNEZ; and whether it is conditional.
+fn riscv_target(pc: u64, code: &[u8]) -> Option<(u64, bool)> {
+    let w = code.iter().rev().fold(0u32, |w, b| w << 8 | u32::from(*b));
+    // Bits of the encoding, each (from, to): from 31 or 12 down is the sign.
+    let gather = |map: &[(u32, u32)]| map.iter().fold(0u64, |o, (from, to)| o | u64::from(w >> from & 1) << to);
+    let at = |offset: u64, sign: u32| pc.wrapping_add(((offset << (63 - sign)) as i64 >> (63 - sign)) as u64);
+    if code.len() == 4 {
+        let range = |from: u32, to: u32, n: u32| (0..n).map(move |i| (from + i, to + i));
+        return match w & 0x7f {
+            0x6f => {
+                let map: Vec<_> =
+                    range(21, 1, 10).chain(range(20, 11, 1)).chain(range(12, 12, 8)).chain(range(31, 20, 1)).collect();
+                Some((at(gather(&map), 20), false))
+            }
+            0x63 => {
+                let map: Vec<_> =
+                    range(8, 1, 4).chain(range(25, 5, 6)).chain(range(7, 11, 1)).chain(range(31, 12, 1)).collect();
+                Some((at(gather(&map), 12), true))
+            }
+            _ => None,
+        };
+    }
+    match (w & 3, w >> 13) {
+        (1, 5) => {
+            let map = [(3, 1), (4, 2), (5, 3), (11, 4), (2, 5), (7, 6), (6, 7), (9, 8), (10, 9), (8, 10), (12, 11)];
+            Some((at(gather(&map), 11), false))
+        }
+        (1, 6 | 7) => {
+            let map = [(3, 1), (4, 2), (10, 3), (11, 4), (2, 5), (5, 6), (6, 7), (12, 8)];
+            Some((at(gather(&map), 8), true))
+        }
+        _ => None,
+    }
+}
+
+fn stf(bytes: &[u8]) -> Stf {
+    let rest = std::cell::Cell::new(bytes);
+    let take = |n: usize| {
+        let (taken, left) = rest.get().split_at_checked(n).expect("it ends within a record");
+        rest.set(left);
+        taken
+    };
+    let wide = |b: &[u8]| b.iter().rev().fold(0u64, |w, b| w << 8 | u64::from(*b));
+    assert_eq!(take(4), b"\x01STF");
+    assert_eq!(take(9), [2, 1, 0, 0, 0, 6, 0, 0, 0]);
+    // The writer's order: comments, ISA, encoding, generator, features, process, pc.
+    assert_eq!(take(1), [3]);
+    let n = wide(take(4)) as usize;
+    take(n);
+    assert_eq!(take(6), [4, 1, 0, 5, 2, 0]);
+    assert_eq!(take(2), [6, 1]);
+    take(3);
+    let n = wide(take(2)) as usize;
+    take(n);
+    assert_eq!(take(1), [7]);
+    let features = wide(take(8));
+    assert_eq!(features & (0x20 | 0x8_0000), 0x20 | 0x8_0000, "RV64 with events of 64 bits");
+    assert_eq!(take(1), [8]);
+    take(12);
+    assert_eq!(take(1), [9]);
+    let mut pc = wide(take(8));
+    assert_eq!(take(1), [19]);
+    let mut s = Stf::default();
+    let mut memory: HashMap<u64, u8> = HashMap::new();
+    let (mut target, mut last, mut events) = (None, 0, 0);
+    loop {
+        let kind = take(1)[0];
+        // In a group records rise, but for the pairs of accesses and contents.
+        assert!(kind >= last || (last, kind) == (61, 60), "{kind} after {last}");
+        last = kind;
+        match kind {
+            9 => {
+                let forced = wide(take(8));
+                assert_ne!(forced, pc, "a pc that follows anyway");
+                pc = forced;
+                s.forced += 1;
+                last = 0;
+            }
+            31 => target = Some(wide(take(8))),
+            60 => {
+                let (addr, size) = (wide(take(8)), wide(take(2)));
+                assert_eq!(take(2), [0, 0]);
+                let store = match take(1)[0] {
+                    1 => false,
+                    2 => true,
+                    other => panic!("an access {other}"),
+                };
+                let mut value = Vec::new();
+                for _ in 0..size.div_ceil(8) {
+                    assert_eq!(take(1), [61], "an access without its content");
+                    value.extend_from_slice(take(8));
+                }
+                last = 61;
+                assert!(value[size as usize..].iter().all(|b| *b == 0), "more than the size");
+                let known = (0..size).all(|i| memory.contains_key(&(addr + i)));
+                for (i, byte) in value[..size as usize].iter().enumerate() {
+                    let before = memory.insert(addr + i as u64, *byte);
+                    if known && !store {
+                        assert_eq!(before, Some(*byte), "a load at {pc:#x} of {addr:#x} is not what was stored");
+                    }
+                }
+                s.reloaded += u64::from(known && !store);
+                *(if store { &mut s.stores } else { &mut s.loads }) += 1;
+            }
+            100 => {
+                assert_eq!((wide(take(8)), take(1)[0], wide(take(8))), (1 << 62, 1, 0));
+                events += 1;
+            }
+            240 | 241 => {
+                let code = take(if kind == 240 { 4 } else { 2 });
+                assert_eq!(code[0] & 3 == 3, kind == 240, "the encoding's length at {pc:#x}");
+                if let Some((goes, conditional)) = riscv_target(pc, code) {
+                    assert!(conditional || target.is_some(), "a jump at {pc:#x} that goes nowhere");
+                    if let Some(target) = target {
+                        assert_eq!(target, goes, "at {pc:#x}");
+                        s.direct += 1;
+                    }
+                    s.conditional += u64::from(conditional);
+                }
+                // The kernel may write.
+                if code == [0x73, 0, 0, 0] {
+                    memory.clear();
+                }
+                s.taken += u64::from(target.is_some());
+                pc = target.take().unwrap_or(pc + code.len() as u64);
+                s.insns += 1;
+                last = 0;
+                if rest.get().is_empty() {
+                    break;
+                }
+            }
+            other => panic!("a record {other}"),
+        }
+    }
+    assert_eq!(events, 1, "the mode, once");
+    s
+}
+
+#[test]
+fn stf_tells_the_programs_way() {
+    for name in ["work", "signals"] {
+        let g = guest(name, Isa::Riscv64);
+        let folder = scratch();
+        let path = folder.path().join("t.stf.gz");
+        let told = feed(&g, &[], "stf", &path, &[]);
+        let s = stf(&unpack(&path));
+        assert_eq!(
+            (&told["instructions"], &told["taken"], &told["forced_pcs"]),
+            (&s.insns.into(), &s.taken.into(), &s.forced.into())
+        );
+        assert_eq!(told["values_unknown"], 0);
+        assert!(s.conditional > 1000 && s.direct > 1000 && s.reloaded > 1000, "{s:?}");
+        if name == "work" {
+            assert_eq!(s.forced, 0, "{s:?}");
+            let count = run(&g, &[], &["--analyzer", "count"]);
+            assert_eq!(
+                (&count["insns"], &count["loads"], &count["stores"]),
+                (&s.insns.into(), &s.loads.into(), &s.stores.into())
+            );
+        } else {
+            assert!(s.forced > 100, "{s:?}");
+        }
+    }
+}
+
 /// What is cut for a point is what the whole recording has there, instruction by instruction.
 #[test]
 fn points_are_windows_of_the_recording() {
