@@ -179,6 +179,7 @@ fn once(
         args: Vec::new(),
         argv0: None,
         prefix: None,
+        system: None,
     };
     let folder = session::Folder::new()?;
     let socket = folder.socket();

@@ -4,7 +4,7 @@
 //! - One build folder per source and [`Flavour`] serves all analyzers and all targets. It is configured for all targets at once, and ninja is
 //!   asked only for the ones that are wanted: configuring for all of them costs 3 s more than for one (22 s against 19 s, two
 //!   cores), whereas configuring again for one more makes ninja compile two thirds of the first again (45 s of 69 s).
-//!   Hexagon alone has a folder of its own, since its build needs flex and bison.
+//!   Hexagon has a folder of its own, since its build needs flex and bison, and so have whole machines.
 //! - What an analyzer changes is in one folder, `instrument/`, whose files are rewritten only if their content
 //!   differs: a new analyzer is a relink, and a recompile of only the files that see `instrument-points.h` if the set of points differs.
 //! - The finished binary is copied to `bin/NAME-HASH/`, where HASH covers everything that went into it. What is there is
@@ -22,7 +22,7 @@ use crate::home::Home;
 use crate::patch::{self, Tree};
 use crate::progress::{self, Step};
 use crate::source::Source;
-use crate::target::{TARGETS, Target};
+use crate::target::{Group, Target};
 use crate::venv::Venv;
 use crate::{Error, Result};
 
@@ -48,9 +48,7 @@ impl Flavour {
 const FLAGS: &[&str] = &[
     "--without-default-features",
     "--enable-tcg",
-    "--enable-linux-user",
     "--enable-plugins",
-    "--disable-system",
     "--disable-tools",
     "--disable-docs",
     "--disable-install-blobs",
@@ -58,6 +56,16 @@ const FLAGS: &[&str] = &[
     "--disable-werror",
     "--disable-download",
 ];
+
+/// What a group adds. Whole machines get device trees, a display's pixels, and the network that needs no privileges.
+fn flags(group: Group) -> &'static [&'static str] {
+    match group {
+        Group::User | Group::Hexagon => &["--enable-linux-user", "--disable-system"],
+        Group::System => {
+            &["--enable-system", "--disable-user", "--enable-fdt=system", "--enable-pixman", "--enable-slirp"]
+        }
+    }
+}
 
 /// Lines that configuring prints with all targets; only for the progress bar.
 const CONFIGURE_LINES: u64 = 480;
@@ -79,7 +87,8 @@ pub struct Job<'a> {
 /// The folder in which the finished binaries are. Takes microseconds, and exists only if one of them is built.
 pub fn finished(cache: &Cache, home: &Home, tree_key: &str, library: Option<&Library>) -> Result<PathBuf> {
     let mut parts: Vec<Vec<u8>> = vec![tree_key.into()];
-    parts.extend(FLAGS.iter().map(|f| f.as_bytes().to_vec()));
+    let groups = Group::ALL.iter().flat_map(|g| flags(*g));
+    parts.extend(FLAGS.iter().chain(groups).map(|f| f.as_bytes().to_vec()));
     let name = match library {
         Some(library) => {
             parts.push(library.hash.clone().into());
@@ -92,21 +101,17 @@ pub fn finished(cache: &Cache, home: &Home, tree_key: &str, library: Option<&Lib
 }
 
 pub fn binary(folder: &Path, target: &Target) -> PathBuf {
-    folder.join(format!("qemu-{}", target.name))
+    folder.join(target.program())
 }
 
 /// Builds what is not finished yet.
 pub fn ensure(cache: &Cache, lock: &Lock, home: &Home, venv: &Venv, job: &Job<'_>) -> Result<()> {
     let finished = finished(cache, home, &job.tree.key, job.library)?;
-    for parser_generators in [false, true] {
-        let wanted: Vec<&'static Target> = job
-            .targets
-            .iter()
-            .copied()
-            .filter(|t| t.needs_parser_generators() == parser_generators && !binary(&finished, t).exists())
-            .collect();
+    for group in Group::ALL {
+        let wanted: Vec<&'static Target> =
+            job.targets.iter().copied().filter(|t| t.group() == group && !binary(&finished, t).exists()).collect();
         if !wanted.is_empty() {
-            compile(cache, lock, home, venv, job, parser_generators, &wanted, &finished)?;
+            compile(cache, lock, home, venv, job, group, &wanted, &finished)?;
         }
     }
     prune(&finished)
@@ -119,23 +124,27 @@ fn compile(
     home: &Home,
     venv: &Venv,
     job: &Job<'_>,
-    parser_generators: bool,
+    group: Group,
     wanted: &[&'static Target],
     finished: &Path,
 ) -> Result<()> {
     // A target's objects are 20 to 60 MB.
     cache::need_space(cache.root(), 300 << 20, "building QEMU")?;
     let folder = patch::folder(cache, job.source);
-    let suffix = if parser_generators { "-hexagon" } else { "" };
+    let suffix = match group {
+        Group::User => "",
+        Group::Hexagon => "-hexagon",
+        Group::System => "-system",
+    };
     let build = folder.join(format!("build-{}{suffix}", job.flavour.name()));
 
     let instrument = match job.library {
         Some(library) => Some(stage_analyzer(&folder.join("instrument"), home, library)?),
         None => None,
     };
-    configure(cache, job, venv, &build, parser_generators, instrument.as_deref())?;
+    configure(cache, job, venv, &build, group, instrument.as_deref())?;
 
-    let names: Vec<String> = wanted.iter().map(|t| format!("qemu-{}", t.name)).collect();
+    let names: Vec<String> = wanted.iter().map(|t| t.program()).collect();
     for name in &names {
         // The library is linked by its path; this makes sure that it is linked, however meson sees it.
         cache::remove_file(&build.join(name))?;
@@ -183,17 +192,14 @@ fn configure(
     job: &Job<'_>,
     venv: &Venv,
     build: &Path,
-    parser_generators: bool,
+    group: Group,
     instrument: Option<&Path>,
 ) -> Result<()> {
     let script = job.tree.dir.join("configure");
-    let targets: Vec<String> = TARGETS
-        .iter()
-        .filter(|t| t.needs_parser_generators() == parser_generators)
-        .map(|t| format!("{}-linux-user", t.name))
-        .collect();
+    let kind = if group == Group::System { "softmmu" } else { "linux-user" };
+    let targets: Vec<String> = group.targets().map(|t| format!("{}-{kind}", t.name)).collect();
     let mut command = exec::command(&script);
-    command.current_dir(build).args(FLAGS);
+    command.current_dir(build).args(FLAGS).args(flags(group));
     command.arg(format!("--python={}", venv.python().display()));
     command.arg(format!("--ninja={}", venv.ninja().display()));
     command.arg(format!("--target-list={}", targets.join(",")));

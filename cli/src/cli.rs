@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -11,6 +11,7 @@ use crate::bench;
 use crate::build;
 use crate::cache::Cache;
 use crate::control::Control;
+use crate::deps;
 use crate::doctor;
 use crate::home::Home;
 use crate::lookup;
@@ -20,7 +21,8 @@ use crate::recording;
 use crate::run::{self, Format, Options, Prepared};
 use crate::session;
 use crate::simpoint;
-use crate::target::{TARGETS, Target};
+use crate::system;
+use crate::target::{SYSTEM_TARGETS, TARGETS, Target};
 use crate::{Error, Result};
 
 /// What `run` and `build` take when no analyzer is named.
@@ -96,6 +98,7 @@ Examples:
   trapline run --analyzer count -o - -- ls        results to standard output, after the guest's own
   trapline run --analyzer ./my-analyzer --opt text=0x1000..0x2000 -- ./a.out
   trapline run --feed champsim -o t.champsim.xz -- ./a.out
+  trapline run --system x86_64 -- -m 512 -nographic -kernel bzImage -initrd initrd -append console=ttyS0
 
 Standard input and output are the guest's. Results go to standard error, or where -o says.")]
 struct Run {
@@ -126,6 +129,12 @@ struct Run {
     /// Run in an unpatched QEMU of the same build, for comparison
     #[arg(long, conflicts_with_all = ["output", "lossy", "opts", "analyzer", "feed", "record"])]
     plain: bool,
+    /// Run a whole machine of this ISA; what follows are the arguments of qemu-system-ISA
+    #[arg(long, value_name = "ISA", conflicts_with = "prefix")]
+    system: Option<String>,
+    /// With --system: an ELF file whose code will be in memory, BIAS above its own addresses: its functions are known by name
+    #[arg(long, value_name = "FILE[@BIAS]", requires = "system", value_parser = system::image)]
+    image: Vec<system::Image>,
     /// The program, found as a shell finds it, and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -143,6 +152,9 @@ struct Build {
     /// Guest ISAs as QEMU names them, or 'all' [default: this machine's own]
     #[arg(short, long, value_name = "TARGET", value_delimiter = ',')]
     target: Vec<String>,
+    /// Whole machines of these ISAs, or 'all'
+    #[arg(short, long, value_name = "ISA", value_delimiter = ',')]
+    system: Vec<String>,
     /// Analyzers that ship, or paths of analyzers' crates [default: count, unless --plain]
     #[arg(short, long, value_name = "NAME|PATH")]
     analyzer: Vec<String>,
@@ -301,6 +313,10 @@ fn dispatch(cli: Cli, matches: &clap::ArgMatches) -> Result<ExitCode> {
 }
 
 fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Options)> {
+    if let Some(isa) = &args.system {
+        let isa = isa.clone();
+        return prepare_system(args, &isa, matches);
+    }
     // What is wrong with the program is said before minutes are spent on building.
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Error::Usage { what: "no program to run".into(), hint: "trapline run -- PROGRAM ARGS…".into() });
@@ -314,19 +330,14 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
     }
     let guest = lookup::guest(program, arguments)?;
     let chosen =
-        args.prefix.or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));
+        args.prefix.clone().or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));
     let prefix = lookup::prefix(&guest, chosen.as_deref())?;
 
     let control = args.control.settings(&guest.program)?;
     let home = Home::find()?;
     let cache = Cache::open()?;
-    // A feed needs every instruction and access, and so does a recording.
-    let given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
-    let (defaulted, feeds) = (!given("analyzer"), matches.get_one::<feeds::Kind>("feed").is_some());
-    let only_record = args.record.is_some() && defaulted && !feeds && !given("consume");
-    let name = if (feeds || args.record.is_some()) && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
-    let analyzer = if args.plain { None } else { Some(analyzer::find(&home, name)?) };
-    let wish = Wish { analyzer: analyzer.clone(), targets: vec![guest.target], qemu_src: args.qemu_src };
+    let (analyzer, only_record) = chosen_analyzer(&args, &matches, &home)?;
+    let wish = Wish { analyzer: analyzer.clone(), targets: vec![guest.target], qemu_src: args.qemu_src.clone() };
     let qemu = prepare::qemu(&cache, &home, &wish, guest.target)?;
     let prepared = Prepared {
         qemu,
@@ -335,15 +346,71 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         guest: guest.program,
         args: guest.args,
         prefix,
+        system: None,
     };
+    finish_run(args, prepared, analyzer, only_record, control, &cache, matches)
+}
+
+/// The analyzer that was asked for, and whether nothing but the recording is wanted.
+fn chosen_analyzer(args: &Run, matches: &clap::ArgMatches, home: &Home) -> Result<(Option<Analyzer>, bool)> {
+    // A feed needs every instruction and access, and so does a recording.
+    let given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+    let (defaulted, feeds) = (!given("analyzer"), matches.get_one::<feeds::Kind>("feed").is_some());
+    let only_record = args.record.is_some() && defaulted && !feeds && !given("consume");
+    let name = if (feeds || args.record.is_some()) && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
+    Ok((if args.plain { None } else { Some(analyzer::find(home, name)?) }, only_record))
+}
+
+/// A whole machine.
+fn prepare_system(args: Run, isa: &str, matches: clap::ArgMatches) -> Result<(Prepared, Options)> {
+    let target = Target::system(isa).ok_or_else(|| Error::UnknownSystem { name: isa.into() })?;
+    system::fit(&args.command)?;
+    let images = system::images(&args.image, &args.command);
+    let mut control = system::settings(&images)?;
+    // Nothing is moved when it is loaded but as the user says.
+    let moved = |s: String| s.replacen("image-range=", "range=", 1);
+    let first = images.first().map(|i| i.path.as_path()).unwrap_or(Path::new("a machine without --image"));
+    control.extend(args.control.settings(first)?.into_iter().map(moved));
+    let home = Home::find()?;
+    let cache = Cache::open()?;
+    let (analyzer, only_record) = chosen_analyzer(&args, &matches, &home)?;
+    let wish = Wish { analyzer: analyzer.clone(), targets: vec![target], qemu_src: args.qemu_src.clone() };
+    let qemu = prepare::qemu(&cache, &home, &wish, target)?;
+    if !system::has_firmware() {
+        deps::ensure(&cache, &cache.lock()?, &[deps::For::Firmware])?;
+    }
+    let prepared = Prepared {
+        qemu,
+        target: target.name.to_string(),
+        guest: target.program().into(),
+        argv0: None,
+        prefix: None,
+        system: Some(system::folders(&args.command)),
+        args: args.command.clone(),
+    };
+    finish_run(args, prepared, analyzer, only_record, control, &cache, matches)
+}
+
+fn finish_run(
+    args: Run,
+    prepared: Prepared,
+    analyzer: Option<Analyzer>,
+    only_record: bool,
+    control: Vec<String>,
+    cache: &Cache,
+    matches: clap::ArgMatches,
+) -> Result<(Prepared, Options)> {
     let mut opts = args.opts;
     let valued = matches.get_one::<feeds::Kind>("feed").is_some_and(|f| f.needs_values());
-    if valued && name == FEED_ANALYZER && !opts.iter().any(|o| o.0 == "values") {
+    if valued
+        && analyzer.as_ref().is_some_and(|a| a.ships && a.name == FEED_ANALYZER)
+        && !opts.iter().any(|o| o.0 == "values")
+    {
         opts.push(("values".into(), "on".into()));
     }
     // Built after the half inside QEMU, whose errors come first.
     let program = match &analyzer {
-        Some(a) if !a.ships && matches.get_one::<String>("consume").is_none() => analyzer::program(&cache, a)?,
+        Some(a) if !a.ships && matches.get_one::<String>("consume").is_none() => analyzer::program(cache, a)?,
         _ => None,
     };
     let options = Options {
@@ -405,6 +472,12 @@ fn build(args: Build) -> Result<ExitCode> {
             if !targets.contains(&target) {
                 targets.push(target);
             }
+        }
+    }
+    for name in &args.system {
+        match name.trim() {
+            "all" => targets.extend(SYSTEM_TARGETS),
+            name => targets.push(Target::system(name).ok_or_else(|| Error::UnknownSystem { name: name.into() })?),
         }
     }
     if targets.is_empty() {

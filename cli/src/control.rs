@@ -27,6 +27,9 @@ pub struct Control {
     /// Trace only the code of this function of the program's; may be given several times
     #[arg(long, value_name = "NAME")]
     pub function: Vec<String>,
+    /// Whole machines: trace only the kernel's code, or only programs'
+    #[arg(long, value_name = "LEVEL", value_parser = ["user", "kernel"])]
+    pub level: Option<String>,
     /// Do not trace the first N instructions of each thread
     #[arg(long, value_name = "N", conflicts_with = "every")]
     pub skip: Option<u64>,
@@ -86,6 +89,9 @@ impl Control {
         }
         for (lo, hi) in &self.range {
             add("range", format!("{lo:#x}-{hi:#x}"));
+        }
+        if let Some(level) = &self.level {
+            add("level", level.clone());
         }
         for (lo, hi) in self.functions(program)? {
             add("image-range", format!("{lo:#x}-{hi:#x}"));

@@ -30,6 +30,10 @@ pub enum For {
     Analyzer,
     /// The Hexagon target's instruction parser.
     Hexagon,
+    /// Compiling a QEMU for whole machines.
+    System,
+    /// What a machine has in its ROMs.
+    Firmware,
 }
 
 /// Something the machine must have.
@@ -78,6 +82,15 @@ pub const NEEDS: &[Need] = &[
         purpose: For::Hexagon,
         packages: &["flex", "bison"],
         met: || has("flex") && has("bison"),
+    },
+    Need { what: "libfdt's headers", purpose: For::System, packages: &["libfdt-dev"], met: has_libfdt },
+    Need { what: "pixman's headers", purpose: For::System, packages: &["libpixman-1-dev"], met: || pkg("pixman-1") },
+    Need { what: "libslirp's headers", purpose: For::System, packages: &["libslirp-dev"], met: || pkg("slirp") },
+    Need {
+        what: "the firmware of QEMU's machines",
+        purpose: For::Firmware,
+        packages: &["qemu-system-data", "seabios", "ipxe-qemu", "opensbi"],
+        met: crate::system::has_firmware,
     },
 ];
 
@@ -224,6 +237,11 @@ fn has_cc() -> bool {
 
 fn cc() -> std::ffi::OsString {
     std::env::var_os("CC").filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".into())
+}
+
+/// Debian's has no pkg-config file everywhere.
+fn has_libfdt() -> bool {
+    pkg("libfdt") || Path::new("/usr/include/libfdt.h").exists()
 }
 
 fn has_python() -> bool {

@@ -45,7 +45,7 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
     for need in NEEDS {
         let essential = match need.purpose {
             For::DebianSource | For::DownloadSource => fetching == Some(need.purpose),
-            For::Hexagon => false,
+            For::Hexagon | For::System | For::Firmware => false,
             For::Qemu | For::Patch | For::Analyzer => true,
         };
         if (need.met)() {
@@ -58,8 +58,13 @@ pub fn run(qemu_src: Option<&Path>) -> Result<ExitCode> {
                 (packages, false) => format!("Debian: {}", packages.join(", ")),
             };
             row(if by_itself && !need.packages.is_empty() { Later } else { Missing }, need.what, how);
-        } else if need.purpose == For::Hexagon {
-            row(Later, need.what, format!("only for programs for Hexagon; Debian: {}", need.packages.join(", ")));
+        } else {
+            let only = match need.purpose {
+                For::Hexagon => "programs for Hexagon",
+                For::System | For::Firmware => "whole machines (--system)",
+                _ => continue,
+            };
+            row(Later, need.what, format!("only for {only}; Debian: {}", need.packages.join(", ")));
         }
     }
 

@@ -56,6 +56,8 @@ pub enum Error {
     /// User: `--target` names nothing that QEMU 10.0 has.
     #[error("no QEMU user-mode target is called '{name}'")]
     UnknownTarget { name: String },
+    #[error("no machine of the ISA '{name}'")]
+    UnknownSystem { name: String },
     /// User: `--analyzer` names neither one that ships nor a crate's folder.
     #[error("no analyzer '{name}': neither one that ships nor a folder with a Cargo.toml")]
     UnknownAnalyzer { name: String, known: Vec<String> },
@@ -130,6 +132,7 @@ impl Error {
             | InterpreterLoop { .. }
             | LoaderMissing { .. }
             | UnknownTarget { .. }
+            | UnknownSystem { .. }
             | UnknownAnalyzer { .. }
             | AnalyzerBuild { .. }
             | NotAnAnalyzer { .. }
@@ -185,6 +188,10 @@ impl Error {
             UnknownTarget { .. } => format!(
                 "the targets are: {}",
                 crate::target::TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(" ")
+            ),
+            UnknownSystem { .. } => format!(
+                "these are there: {}",
+                crate::target::SYSTEM_TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(" ")
             ),
             UnknownAnalyzer { known, .. } => {
                 format!("these ship: {}; or give the path of a crate", known.join(" "))

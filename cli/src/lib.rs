@@ -42,6 +42,7 @@ pub mod run;
 pub mod session;
 pub mod simpoint;
 pub mod source;
+pub mod system;
 pub mod target;
 pub mod venv;
 

@@ -12,7 +12,7 @@ use crate::deps::{self, For};
 use crate::home::Home;
 use crate::patch::{self, Tree};
 use crate::source;
-use crate::target::Target;
+use crate::target::{Group, Target};
 use crate::venv;
 use crate::{Error, Result};
 
@@ -61,8 +61,12 @@ pub fn ensure(cache: &Cache, home: &Home, wish: &Wish) -> Result<PathBuf> {
     if wish.analyzer.is_some() {
         purposes.extend([For::Patch, For::Analyzer]);
     }
-    if wish.targets.iter().any(|t| t.needs_parser_generators()) {
-        purposes.push(For::Hexagon);
+    for target in &wish.targets {
+        purposes.extend(match target.group() {
+            Group::User => None,
+            Group::Hexagon => Some(For::Hexagon),
+            Group::System => Some(For::System),
+        });
     }
     purposes.extend(source::needs(cache, wish.qemu_src.as_deref()));
     deps::ensure(cache, &lock, &purposes)?;

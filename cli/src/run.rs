@@ -29,6 +29,8 @@ pub struct Prepared {
     pub argv0: Option<OsString>,
     /// Where the guest's libraries are looked for before `/` (`-L`).
     pub prefix: Option<PathBuf>,
+    /// A whole machine: the folders with firmware. `args` are QEMU's own then.
+    pub system: Option<Vec<PathBuf>>,
 }
 
 pub use consumer::Format;
@@ -135,9 +137,20 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
 }
 
 impl Prepared {
+    /// `qemu-system-ISA [-L FOLDER]… [-trapline SETTINGS] ARGS…` or
     /// `qemu-ARCH [-L PREFIX] [-0 ARGV0] [-trapline SETTINGS] GUEST ARGS…`
     pub fn command(&self, settings: &[String]) -> Command {
         let mut command = Command::new(&self.qemu);
+        if let Some(folders) = &self.system {
+            for folder in folders {
+                command.arg("-L").arg(folder);
+            }
+            if !settings.is_empty() {
+                command.arg("-trapline").arg(settings.join(","));
+            }
+            command.args(&self.args);
+            return command;
+        }
         if let Some(prefix) = &self.prefix {
             command.arg("-L").arg(prefix);
         }

@@ -1,18 +1,42 @@
-//! QEMU's user-mode targets, and where Debian keeps the libraries that their dynamic programs need.
+//! QEMU's targets: for programs (user mode), with where Debian keeps the libraries that their dynamic programs need, and for whole machines.
 
 use std::fmt;
 
-/// A `*-linux-user` target of QEMU 10.0.
+/// A `*-linux-user` or `*-softmmu` target of QEMU 10.0.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As in `qemu-NAME`.
+    /// As in `qemu-NAME` or `qemu-system-NAME`.
     pub name: &'static str,
+    /// It emulates a whole machine.
+    pub system: bool,
     /// Debian's folders for foreign libraries: `/usr/TRIPLET`, and the package that brings the C library there.
     pub cross: &'static [(&'static str, &'static str)],
 }
 
 const fn target(name: &'static str, cross: &'static [(&'static str, &'static str)]) -> Target {
-    Target { name, cross }
+    Target { name, system: false, cross }
+}
+
+const fn system(name: &'static str) -> Target {
+    Target { name, system: true, cross: &[] }
+}
+
+/// What is configured and built together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    User,
+    /// Its build needs flex and bison, and nobody else's.
+    Hexagon,
+    System,
+}
+
+impl Group {
+    pub const ALL: [Group; 3] = [Group::User, Group::Hexagon, Group::System];
+
+    /// All targets of this group.
+    pub fn targets(self) -> impl Iterator<Item = &'static Target> {
+        TARGETS.iter().chain(SYSTEM_TARGETS).filter(move |t| t.group() == self)
+    }
 }
 
 /// All of them, as `configs/targets/*-linux-user.mak` has them.
@@ -64,7 +88,50 @@ pub const TARGETS: &[Target] = &[
     target("xtensaeb", &[]),
 ];
 
+/// All that have TCG, as `configs/targets/*-softmmu.mak` has them.
+pub const SYSTEM_TARGETS: &[Target] = &[
+    system("aarch64"),
+    system("alpha"),
+    system("arm"),
+    system("avr"),
+    system("hppa"),
+    system("i386"),
+    system("loongarch64"),
+    system("m68k"),
+    system("microblaze"),
+    system("microblazeel"),
+    system("mips"),
+    system("mips64"),
+    system("mips64el"),
+    system("mipsel"),
+    system("or1k"),
+    system("ppc"),
+    system("ppc64"),
+    system("riscv32"),
+    system("riscv64"),
+    system("rx"),
+    system("s390x"),
+    system("sh4"),
+    system("sh4eb"),
+    system("sparc"),
+    system("sparc64"),
+    system("tricore"),
+    system("x86_64"),
+    system("xtensa"),
+    system("xtensaeb"),
+];
+
 impl Target {
+    /// The whole machine called so.
+    pub fn system(name: &str) -> Option<&'static Target> {
+        SYSTEM_TARGETS.iter().find(|t| t.name == name)
+    }
+
+    /// QEMU's program.
+    pub fn program(&self) -> String {
+        format!("qemu-{}{}", if self.system { "system-" } else { "" }, self.name)
+    }
+
     pub fn named(name: &str) -> Option<&'static Target> {
         TARGETS.iter().find(|t| t.name == name)
     }
@@ -81,9 +148,12 @@ impl Target {
         Target::named(name)
     }
 
-    /// Hexagon's build needs flex and bison, and nobody else's; it has a build folder of its own.
-    pub fn needs_parser_generators(&self) -> bool {
-        self.name == "hexagon"
+    pub fn group(&self) -> Group {
+        match self.name {
+            _ if self.system => Group::System,
+            "hexagon" => Group::Hexagon,
+            _ => Group::User,
+        }
     }
 }
 
@@ -104,5 +174,6 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), 33);
         assert!(Target::host().is_some());
+        assert_eq!(Group::ALL.map(|g| g.targets().count()), [32, 1, 29]);
     }
 }

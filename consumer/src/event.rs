@@ -158,6 +158,43 @@ pub enum Event {
         /// What it holds.
         bytes: Vec<u8>,
     },
+    /// An exception or interrupt has been delivered (full system).
+    Exception {
+        /// An interrupt: nothing that the guest did.
+        interrupt: bool,
+        /// Vector or cause, as the ISA numbers it; where it has no such number, QEMU's own.
+        number: Option<u32>,
+        /// Where the guest would have gone on.
+        from: u64,
+        /// Its handler.
+        to: u64,
+    },
+    /// The address space is another (full system).
+    Context {
+        /// Physical address of the page tables' root.
+        root: u64,
+        /// Its number: PCID, ASID.
+        asid: u64,
+    },
+    /// The pc was set from outside (full system).
+    Moved {
+        /// By a reset.
+        reset: bool,
+        /// Where the vCPU was.
+        from: u64,
+        /// Where it is.
+        to: u64,
+    },
+    /// The vCPU waits for an interrupt (full system).
+    Halt {
+        /// Where it will go on.
+        pc: u64,
+    },
+    /// It waits no more (full system).
+    Resume {
+        /// Where it goes on.
+        pc: u64,
+    },
     /// The image is loaded.
     Image {
         /// Entry pc.
@@ -335,6 +372,15 @@ impl GuestEvent {
 }
 
 impl Event {
+    /// Where the stream was when something else than the instruction before came between: a signal, an exception, an interrupt, a pc that
+    /// was set from outside.
+    pub fn came_at(&self) -> Option<u64> {
+        match self {
+            Event::Signal { from, .. } | Event::Exception { from, .. } | Event::Moved { from, .. } => Some(*from),
+            _ => None,
+        }
+    }
+
     /// Its name in traces.
     pub fn name(&self) -> &'static str {
         match self {
@@ -348,6 +394,13 @@ impl Event {
             Event::Munmap { .. } => "munmap",
             Event::Mprotect { .. } => "mprotect",
             Event::Signal { .. } => "signal",
+            Event::Exception { interrupt: false, .. } => "exception",
+            Event::Exception { interrupt: true, .. } => "interrupt",
+            Event::Context { .. } => "context",
+            Event::Moved { reset: true, .. } => "reset",
+            Event::Moved { reset: false, .. } => "moved",
+            Event::Halt { .. } => "halt",
+            Event::Resume { .. } => "resume",
             Event::Image { .. } => "image",
             Event::Once { .. } => "once",
             Event::Regs { .. } => "regs",
@@ -397,6 +450,16 @@ impl Event {
             kind::MUNMAP => Event::Munmap { addr: word()?, len: word()? },
             kind::MPROTECT => Event::Mprotect { addr: word()?, len: word()?, prot: word()? },
             kind::SIGNAL => Event::Signal { number: word()?, from: word()?, to: word()? },
+            kind::EXCEPTION | kind::INTERRUPT => Event::Exception {
+                interrupt: kind == kind::INTERRUPT,
+                number: u32::try_from(word()?).ok(),
+                from: word()?,
+                to: word()?,
+            },
+            kind::CONTEXT => Event::Context { root: word()?, asid: word()? },
+            kind::MOVED => Event::Moved { reset: word()? == 1, from: word()?, to: word()? },
+            kind::HALT => Event::Halt { pc: word()? },
+            kind::RESUME => Event::Resume { pc: word()? },
             kind::ONCE => {
                 let place = word()?;
                 Event::Once { block: (place >> 32) as u32, insn: (place >> 16) as u16, count: place as u16 }

@@ -151,6 +151,8 @@ fn aarch64(w: u32) -> Class {
             0 | 8 => Class::IndirectJump,
             1 | 9 => Class::IndirectCall,
             2 => Class::Return,
+            // ERET, DRPS
+            4 | 5 => Class::IndirectJump,
             _ => Class::Other,
         },
         _ => Class::Other,
@@ -163,6 +165,8 @@ fn arm(w: u32) -> Class {
         5 if cond == 15 => return Class::Call,
         5 if w & 1 << 24 != 0 => Class::Call,
         5 => Class::Jump,
+        // RFE
+        4 if cond == 15 && w >> 20 & 5 == 1 => return Class::IndirectJump,
         _ if cond == 15 => return Class::Other,
         _ if w & 0x0fff_fff0 == 0x012f_ff10 => {
             if w & 0xf == 14 {
@@ -283,6 +287,8 @@ fn mips(w: u32) -> Class {
         4 if rs == rt => Class::Jump,
         4..=7 | 20..=23 => Class::CondBranch,
         17 | 18 if matches!(rs, 8..=10 | 13) => Class::CondBranch,
+        // ERET, ERETNC, DERET
+        16 if matches!(w, 0x4200_0018 | 0x4200_0058 | 0x4200_001f) => Class::IndirectJump,
         _ => Class::Other,
     }
 }
@@ -301,6 +307,8 @@ fn ppc(w: u32) -> Class {
             16 | 528 | 560 if link => Class::IndirectCall,
             16 => Class::Return,
             528 | 560 => Class::IndirectJump,
+            // rfid, rfci, rfi, rfscv, hrfid
+            18 | 50 | 51 | 82 | 274 => Class::IndirectJump,
             _ => Class::Other,
         },
         _ => Class::Other,
@@ -316,6 +324,8 @@ fn riscv(w: u32) -> Class {
         0x67 if rd != 0 => Class::IndirectCall,
         0x67 if matches!(rs1, 1 | 5) => Class::Return,
         0x67 => Class::IndirectJump,
+        // SRET, MRET, MNRET, DRET
+        0x73 if matches!(w, 0x1020_0073 | 0x3020_0073 | 0x7020_0073 | 0x7b20_0073) => Class::IndirectJump,
         _ => Class::Other,
     }
 }
@@ -467,6 +477,8 @@ fn loongarch(w: u32) -> Class {
         0x13 => Class::IndirectJump,
         0x14 => Class::Jump,
         0x15 => Class::Call,
+        // ERTN
+        1 if w == 0x0648_3800 => Class::IndirectJump,
         _ => Class::Other,
     }
 }

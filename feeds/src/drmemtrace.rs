@@ -278,7 +278,7 @@ impl Feed for Drmemtrace<'_> {
                     state.time();
                 }
             }
-            Event::Signal { from, .. } => {
+            Event::Signal { from, .. } | Event::Exception { from, .. } => {
                 state.header();
                 state.mark(marker::KERNEL_EVENT, *from);
             }

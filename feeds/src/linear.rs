@@ -199,8 +199,10 @@ impl<F: Feed> Consumer for Linear<'_, F> {
                 }
                 Step::Aborted { pc } => lane.parts.retain(|p| p.0 != pc),
                 Step::Event(event) => {
+                    if let Some(from) = event.came_at() {
+                        self.flush(lane, blocks, Some(from))?;
+                    }
                     match *event {
-                        Event::Signal { from, .. } => self.flush(lane, blocks, Some(from))?,
                         Event::Guest { what: GuestEvent::Stop { depth: 0, .. }, .. } | Event::End { .. } => {
                             self.flush(lane, blocks, None)?;
                         }

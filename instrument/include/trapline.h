@@ -21,8 +21,8 @@ extern "C" {
  * Bump on every change below. The number is part of a symbol that the library
  * defines and QEMU refers to, so that a mismatch is a link error naming it.
  */
-#define TRAPLINE_ABI 2
-#define TRAPLINE_ABI_SYMBOL trapline_abi_version_2
+#define TRAPLINE_ABI 3
+#define TRAPLINE_ABI_SYMBOL trapline_abi_version_3
 extern const uint32_t TRAPLINE_ABI_SYMBOL;
 
 /*
@@ -45,6 +45,9 @@ extern const uint32_t TRAPLINE_ABI_SYMBOL;
  * @counted: what @left was set to, all together: @counted - @left retired.
  * @window: the window that is open or comes.
  * @calls, @starts: what the guest did through the backdoor, for COUNTER.
+ * @left_pc: where the vCPU was when it last left QEMU's execution loop.
+ * @number: the interrupt that is being delivered, or -1.
+ * @changes: TRAPLINE_CHANGE_*.
  */
 typedef struct TraplineVcpu {
     uint64_t *cursor;
@@ -63,7 +66,16 @@ typedef struct TraplineVcpu {
     uint64_t counted;
     uint32_t calls;
     uint32_t starts;
+    uint64_t left_pc;
+    int32_t number;
+    uint32_t changes;
 } TraplineVcpu;
+
+/* Full system: what is told when the vCPU executes again. */
+#define TRAPLINE_CHANGE_RESET  1u /* it was reset */
+#define TRAPLINE_CHANGE_LEFT   2u /* @left_pc is valid */
+#define TRAPLINE_CHANGE_HALTED 4u
+#define TRAPLINE_CHANGE_PCREL  8u /* its blocks are pc-relative if not traced */
 
 /* Set in the block numbers of @context and @left_block: it has no words. */
 #define TRAPLINE_BLOCK_UNTRACED (1u << 31)
@@ -95,7 +107,11 @@ typedef struct TraplineInsn {
 
 #define TRAPLINE_MODE_ALT    1u /* Thumb, microMIPS, MIPS16 */
 #define TRAPLINE_MODE_CODE16 2u /* x86 */
-#define TRAPLINE_MODE_CODE32 4u /* x86 */
+#define TRAPLINE_MODE_CODE32 4u /* x86; AArch32 where AArch64 is possible */
+/* Full system. The level is the ISA's: CPL, EL, mode, PLV, problem state. */
+#define TRAPLINE_MODE_USER        8u /* without privileges */
+#define TRAPLINE_MODE_LEVEL_KNOWN 16u
+#define TRAPLINE_MODE_LEVEL_SHIFT 8 /* three bits */
 
 /*
  * A memory access of an instruction.
@@ -228,6 +244,11 @@ void trapline_point_syscall_ret(TraplineVcpu *vcpu, int64_t number,
                                 int64_t result);
 void trapline_point_signal(TraplineVcpu *vcpu, int number, uint64_t from,
                            uint64_t to);
+void trapline_point_exception(TraplineVcpu *vcpu, int number, uint64_t from,
+                              uint64_t to);
+void trapline_point_interrupt(TraplineVcpu *vcpu, int number, uint64_t from,
+                              uint64_t to);
+void trapline_point_context(TraplineVcpu *vcpu, uint64_t root, uint64_t asid);
 void trapline_point_mmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
                          int prot, int flags, uint64_t offset, int fd);
 void trapline_point_munmap(TraplineVcpu *vcpu, uint64_t addr,
@@ -300,6 +321,7 @@ uint32_t trapline_block(const TraplineBlock *block);
  * What QEMU tells at start.
  * @target: its name for the guest's ISA.
  * @start_traced: set by trapline_init: vCPUs begin with tracing on.
+ * @system: the guest is a whole machine.
  */
 typedef struct TraplineHost {
     const char *target;
@@ -308,7 +330,8 @@ typedef struct TraplineHost {
     uint8_t guest_word;
     uint8_t guest_big_endian;
     bool start_traced;
-    uint8_t reserved[5];
+    bool system;
+    uint8_t reserved[4];
 } TraplineHost;
 
 /* Room left after @limit in a chunk; longer blocks check for themselves. */
@@ -380,6 +403,23 @@ uint64_t trapline_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
 void trapline_syscall_ret(TraplineVcpu *vcpu, int64_t number, int64_t result);
 void trapline_signal(TraplineVcpu *vcpu, int number, uint64_t from,
                      uint64_t to);
+/*
+ * Full system. @number: the ISA's or, where it has none, QEMU's own; -1 if it
+ * is not known. @from: where the guest would have gone on.
+ */
+void trapline_exception(TraplineVcpu *vcpu, int number, uint64_t from,
+                        uint64_t to);
+void trapline_interrupt(TraplineVcpu *vcpu, int number, uint64_t from,
+                        uint64_t to);
+/* The address space is another: physical address of its page tables. */
+void trapline_context(TraplineVcpu *vcpu, uint64_t root, uint64_t asid);
+/* The pc was set from outside. */
+void trapline_moved(TraplineVcpu *vcpu, uint32_t reason, uint64_t from,
+                    uint64_t to);
+#define TRAPLINE_MOVED_OTHER 0u
+#define TRAPLINE_MOVED_RESET 1u
+void trapline_halt(TraplineVcpu *vcpu, bool resumed, uint64_t pc);
+
 /* @fd: the mapped file, or -1. */
 void trapline_mmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
                    int prot, int flags, uint64_t offset, int fd);

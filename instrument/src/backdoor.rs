@@ -6,9 +6,9 @@
 //! * What touches the host is off unless `allow=` says otherwise.
 //! * A vCPU's depth is its own: calls of others reach it through [`trapline_follow`], on its own thread.
 
-use crate::Vcpu;
 use crate::ffi::*;
 use crate::runtime::{context, event, locked, name, uncount, with, with_text};
+use crate::{Insn, Privilege, Vcpu};
 use backdoor::{Buffer, Errno, Operation, feature, op, scope, what};
 use pipe::layout::kind;
 use pipe::producer::Writer;
@@ -64,6 +64,13 @@ fn is_own(number: u16) -> bool {
     number >= op::USER || number == op::ANALYZER_CALL
 }
 
+/// Code that is traced in full system.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Level {
+    User,
+    Kernel,
+}
+
 /// What of `-trapline` is about the backdoor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Options {
@@ -77,6 +84,8 @@ pub(crate) struct Options {
     ranges: Vec<(u64, u64)>,
     /// Relative to where the program is loaded.
     image_ranges: Vec<(u64, u64)>,
+    /// Full system: only code with privileges, or only code without.
+    level: Option<Level>,
     /// Instructions before a window, and in it.
     skip: u64,
     count: Option<u64>,
@@ -97,6 +106,7 @@ impl Default for Options {
             roi: None,
             ranges: Vec::new(),
             image_ranges: Vec::new(),
+            level: None,
             skip: 0,
             count: None,
             periodic: false,
@@ -141,6 +151,13 @@ impl Options {
             "every" => (self.skip, self.periodic) = (length(key, value)?, true),
             "count" | "for" => self.count = Some(length(key, value)?),
             "icount" => self.icount = on_off(key, value)?,
+            "level" => {
+                self.level = Some(match value {
+                    "user" => Level::User,
+                    "kernel" => Level::Kernel,
+                    _ => return Err(format!("-trapline level={value}: user or kernel is expected")),
+                })
+            }
             "image-range" => self.image_ranges.push(range(key, value)?),
             _ => return Ok(false),
         }
@@ -290,9 +307,16 @@ pub(crate) fn image(bias: u64) {
     }
 }
 
-/// Whether code at `pc` is to be traced at all. Asked while translating.
-pub(crate) fn in_range(pc: u64) -> bool {
+/// Whether this code is to be traced at all. Asked while translating.
+pub(crate) fn chosen(insn: &Insn<'_>) -> bool {
     let Some(b) = BACKDOOR.get() else { return true };
+    let level = |p: Privilege| if p.user { Level::User } else { Level::Kernel };
+    // Where the ISA's levels are not known, all code is as privileged as can be.
+    let level = insn.privilege().map_or(Level::Kernel, level);
+    b.options.level.is_none_or(|l| l == level) && in_range(b, insn.pc())
+}
+
+fn in_range(b: &Backdoor, pc: u64) -> bool {
     if !b.filtering.load(Ordering::Relaxed) {
         return true;
     }

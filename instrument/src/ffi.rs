@@ -7,11 +7,11 @@ include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
 /// The version of the header. QEMU refers to this symbol: if the patch was made for another version, the link fails
 /// and names the symbol of the version that it wanted.
 #[unsafe(no_mangle)]
-pub static trapline_abi_version_2: u32 = TRAPLINE_ABI;
+pub static trapline_abi_version_3: u32 = TRAPLINE_ABI;
 
 const _: () = {
-    assert!(TRAPLINE_ABI == 2);
-    assert!(size_of::<TraplineVcpu>() == 96);
+    assert!(TRAPLINE_ABI == 3);
+    assert!(size_of::<TraplineVcpu>() == 112);
     assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
     assert!(size_of::<TraplineAccess>() == 16);
@@ -25,6 +25,9 @@ const _: () = {
     assert!(TRAPLINE_CHUNK_SLACK as usize == pipe::layout::CHUNK_SLACK);
     assert!(TRAPLINE_MODE_ALT == pipe::layout::BLOCK_ALT_MODE);
     assert!(TRAPLINE_MODE_CODE16 == pipe::layout::BLOCK_CODE16);
+    assert!(TRAPLINE_MODE_USER == pipe::layout::BLOCK_USER);
+    assert!(TRAPLINE_MODE_LEVEL_KNOWN == pipe::layout::BLOCK_LEVEL_KNOWN);
+    assert!(TRAPLINE_MODE_LEVEL_SHIFT == pipe::layout::BLOCK_LEVEL_SHIFT);
     assert!(TRAPLINE_MODE_CODE32 == pipe::layout::BLOCK_CODE32);
     assert!((TRAPLINE_ACCESS_STORE as u64) << 32 == pipe::layout::info::STORE);
     assert!((TRAPLINE_ACCESS_SIGNED as u64) << 32 == pipe::layout::info::SIGNED);

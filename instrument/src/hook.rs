@@ -1,8 +1,8 @@
 //! What `#[analyzer]` expands to calls these: the analyzer's one instance, and who is running when a panic strikes.
 
 use crate::{
-    Access, Analyzer, Call, End, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal, Syscall, Vcpu, backdoor,
-    ffi, runtime,
+    Access, AddressSpace, Analyzer, Call, End, Exception, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal,
+    Syscall, Vcpu, backdoor, ffi, runtime,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -81,7 +81,7 @@ fn analyzer<A: Analyzer>() -> &'static A {
 pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (insn, point) = unsafe { (&*insn.cast::<Insn>(), &mut *point.cast::<FetchPoint>()) };
-    if !backdoor::in_range(insn.pc()) {
+    if !backdoor::chosen(insn) {
         return;
     }
     running("fetch", Some(insn.pc()), || analyzer::<A>().fetch(insn, point));
@@ -94,7 +94,7 @@ pub unsafe fn fetch<A: Analyzer>(insn: *const ffi::TraplineInsn, point: *mut ffi
 pub unsafe fn mem<A: Analyzer>(access: *const ffi::TraplineAccess, point: *mut ffi::TraplinePoint) {
     // SAFETY: by contract; the wrappers have the layout of what they wrap.
     let (access, point) = unsafe { (&*access.cast::<Access>(), &mut *point.cast::<MemPoint>()) };
-    if !backdoor::in_range(access.insn().pc()) {
+    if !backdoor::chosen(access.insn()) {
         return;
     }
     running("mem", Some(access.insn().pc()), || analyzer::<A>().mem(access, point));
@@ -163,6 +163,25 @@ pub fn syscall_ret<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: i64, resul
 /// See [`vcpu_start`].
 pub fn signal<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: c_int, from: u64, to: u64) {
     rarer("signal", vcpu, |a: &A, v| a.signal(v, &Signal { number, from, to }));
+}
+
+fn number_of(number: c_int) -> Option<u32> {
+    u32::try_from(number).ok()
+}
+
+/// See [`vcpu_start`].
+pub fn exception<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: c_int, from: u64, to: u64) {
+    rarer("exception", vcpu, |a: &A, v| a.exception(v, &Exception { number: number_of(number), from, to }));
+}
+
+/// See [`vcpu_start`].
+pub fn interrupt<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: c_int, from: u64, to: u64) {
+    rarer("interrupt", vcpu, |a: &A, v| a.interrupt(v, &Exception { number: number_of(number), from, to }));
+}
+
+/// See [`vcpu_start`].
+pub fn context<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, root: u64, asid: u64) {
+    rarer("context", vcpu, |a: &A, v| a.context(v, &AddressSpace { root, asid }));
 }
 
 /// See [`vcpu_start`].

@@ -52,7 +52,9 @@ pub use decode::{Class, Effects, Kinds, Reg, RegSet, Registers, Target};
 #[cfg(feature = "decode")]
 pub use decoded::target as decode_target;
 pub use options::{FromOption, Qemu};
-pub use point::{Access, End, FetchPoint, Image, Insn, Mapping, MemPoint, Mode, Signal, Syscall};
+pub use point::{
+    Access, AddressSpace, End, Exception, FetchPoint, Image, Insn, Mapping, MemPoint, Mode, Privilege, Signal, Syscall,
+};
 pub use slots::{Counter, Variable};
 pub use vcpu::{Register, RegisterSet, Vcpu, VcpuError};
 
@@ -113,6 +115,21 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
         let _ = (vcpu, signal);
     }
 
+    /// Full system: an exception has been delivered; its handler's first instruction comes next.
+    fn exception(&self, vcpu: &mut Vcpu, exception: &Exception) {
+        let _ = (vcpu, exception);
+    }
+
+    /// Full system: an interrupt has been delivered; its handler's first instruction comes next.
+    fn interrupt(&self, vcpu: &mut Vcpu, interrupt: &Exception) {
+        let _ = (vcpu, interrupt);
+    }
+
+    /// Full system: the vCPU's address space is another. In a helper: registers are those of the last instruction that synchronised them.
+    fn context(&self, vcpu: &mut Vcpu, space: &AddressSpace) {
+        let _ = (vcpu, space);
+    }
+
     /// Memory has been mapped: by `mmap`, `mremap`, `brk` or `shmat`, or when the image was loaded.
     fn mmap(&self, vcpu: &mut Vcpu, mapping: &Mapping) {
         let _ = (vcpu, mapping);
@@ -144,9 +161,9 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
 /// Everything an analyzer needs.
 pub mod prelude {
     pub use crate::{
-        Access, Addr, Analyzer, Call, Condition, Counter, End, Every, FetchPoint, FromOption, Image, Insn, Mapping,
-        MemPoint, Mode, Pc, Qemu, Random, Register, RegisterSet, Signal, Size, Syscall, Value, Variable, Vcpu,
-        address_in, address_masked,
+        Access, Addr, AddressSpace, Analyzer, Call, Condition, Counter, End, Every, Exception, FetchPoint, FromOption,
+        Image, Insn, Mapping, MemPoint, Mode, Pc, Privilege, Qemu, Random, Register, RegisterSet, Signal, Size,
+        Syscall, Value, Variable, Vcpu, address_in, address_masked,
     };
     #[cfg(feature = "decode")]
     pub use crate::{Class, Kinds, Reg, RegSet, Registers};

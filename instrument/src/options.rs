@@ -12,6 +12,25 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 
+/// A part of a file that will lie in the guest's memory.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Mapped {
+    pub addr: u64,
+    pub length: u64,
+    pub prot: u64,
+    pub offset: u64,
+    pub path: String,
+}
+
+impl Mapped {
+    fn parse(text: &str) -> Option<Mapped> {
+        let mut parts = text.splitn(5, ':');
+        let mut number = || parts.next().and_then(integer);
+        let (addr, length, prot, offset) = (number()?, number()?, number()?, number()?);
+        Some(Mapped { addr, length, prot, offset, path: parts.next()?.into() })
+    }
+}
+
 /// The options, parsed.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Options {
@@ -22,6 +41,8 @@ pub(crate) struct Options {
     pub chunk_size: Option<u32>,
     pub chunks: Option<u32>,
     pub inherit: Option<String>,
+    /// Full system, which has none of its own to tell: what lies where.
+    pub maps: Vec<Mapped>,
     pub backdoor: crate::backdoor::Options,
     pub analyzer: BTreeMap<String, String>,
 }
@@ -46,6 +67,7 @@ pub(crate) fn split(options: &str) -> Vec<String> {
 
 pub(crate) const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, backdoor=on|off, user=on|off, \
      allow=exit+recv+select, recv=FOLDER, roi=NAME, range=LO-HI, image-range=LO-HI, \
+     level=user|kernel, map=ADDRESS:LENGTH:PROTECTION:OFFSET:FILE, \
      skip=N, count=N, every=N, for=N, icount=on|off, opt.KEY=VALUE";
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
@@ -88,6 +110,9 @@ impl Options {
                     }
                     o.chunks = Some(n);
                 }
+                "map" => o.maps.push(Mapped::parse(value).ok_or_else(|| {
+                    format!("-trapline map={value}: ADDRESS:LENGTH:PROTECTION:OFFSET:FILE is expected")
+                })?),
                 "inherit" => o.inherit = Some(value.to_string()),
                 _ if o.backdoor.set(key, value)? => {}
                 _ => match key.strip_prefix("opt.") {

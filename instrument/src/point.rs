@@ -13,8 +13,17 @@ pub enum Mode {
     Alternate,
     /// x86 16-bit code.
     Code16,
-    /// x86 32-bit code.
+    /// x86 32-bit code; AArch32 code where AArch64 is possible.
     Code32,
+}
+
+/// How privileged code is, in full system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Privilege {
+    /// It has none: user space.
+    pub user: bool,
+    /// As the ISA numbers it: CPL, EL, RISC-V's mode, KSU, PLV; problem state is 1.
+    pub level: u8,
 }
 
 /// A guest instruction that is being translated.
@@ -61,6 +70,15 @@ impl Insn<'_> {
             f if f & ffi::TRAPLINE_MODE_CODE32 != 0 => Mode::Code32,
             _ => Mode::Normal,
         }
+    }
+
+    /// The privilege it runs with: full system, and an ISA that this is known of.
+    pub fn privilege(&self) -> Option<Privilege> {
+        let flags = self.0.flags;
+        (flags & ffi::TRAPLINE_MODE_LEVEL_KNOWN != 0).then_some(Privilege {
+            user: flags & ffi::TRAPLINE_MODE_USER != 0,
+            level: (flags >> ffi::TRAPLINE_MODE_LEVEL_SHIFT) as u8 & 7,
+        })
     }
 }
 
@@ -197,6 +215,28 @@ pub struct Signal {
     pub from: u64,
     /// The handler.
     pub to: u64,
+}
+
+/// An exception or interrupt that has been delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exception {
+    /// Vector or cause, as the ISA numbers it; where it has no such number, QEMU's own. `None`: unknown.
+    pub number: Option<u32>,
+    /// Where the guest would have gone on.
+    pub from: u64,
+    /// Where its handler begins.
+    pub to: u64,
+}
+
+/// An address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AddressSpace {
+    /// Physical address of its page tables' root.
+    pub root: u64,
+    /// Its number: PCID, ASID; 0 if it has none.
+    pub asid: u64,
 }
 
 /// A piece of memory that has been mapped.

@@ -185,7 +185,7 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     }
 
     let table =
-        TableWriter::create(&target, name(), &version, host.guest_word, host.guest_big_endian != 0)
+        TableWriter::create(&target, name(), &version, host.guest_word, host.guest_big_endian != 0, host.system)
             .unwrap_or_else(|e| {
                 fatal(&format!(
                     "no memory for the block table ({} MiB of address space, 1 MiB at first): {e}; is there a limit on the process (ulimit -v)?",
@@ -201,6 +201,12 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     host.start_traced = backdoor::init(&options.backdoor, options.start);
     let _ = IDENTITY.set(head_of(program).and_then(|h| elf_identity(&h)));
     let inherit = options.inherit.clone();
+    let mut maps = Maps::default();
+    for m in &options.maps {
+        maps.map(m.addr, m.length, m.prot, 0, m.offset, m.path.as_bytes());
+    }
+    // The first stream begins with them.
+    let told = !options.maps.is_empty();
     let made = RUNTIME.set(Runtime {
         options,
         host_word: host.guest_word,
@@ -211,8 +217,8 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
         table: RwLock::new(table),
         once: Mutex::default(),
         streams: Mutex::default(),
-        maps: Mutex::default(),
-        inherited: AtomicBool::new(false),
+        maps: Mutex::new(maps),
+        inherited: AtomicBool::new(told),
     });
     if made.is_err() {
         fatal("internal error: set up twice");
@@ -820,6 +826,74 @@ pub unsafe extern "C" fn trapline_syscall_ret(vcpu: *mut TraplineVcpu, number: i
 pub unsafe extern "C" fn trapline_signal(vcpu: *mut TraplineVcpu, number: c_int, from: u64, to: u64) {
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::SIGNAL, &[number as u64, from, to]) }
+}
+
+/// Something that comes between blocks, in full system: told only while the vCPU is traced.
+///
+/// # Safety
+/// As [`stream`].
+unsafe fn system_event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
+    // SAFETY: by contract.
+    unsafe {
+        if (*vcpu).traced != 0 {
+            event(vcpu, kind, payload);
+        }
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_exception(vcpu: *mut TraplineVcpu, number: c_int, from: u64, to: u64) {
+    // SAFETY: by contract.
+    unsafe { system_event(vcpu, kind::EXCEPTION, &[i64::from(number) as u64, from, to]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_interrupt(vcpu: *mut TraplineVcpu, number: c_int, from: u64, to: u64) {
+    // SAFETY: by contract.
+    unsafe { system_event(vcpu, kind::INTERRUPT, &[i64::from(number) as u64, from, to]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_context(vcpu: *mut TraplineVcpu, root: u64, asid: u64) {
+    // SAFETY: by contract.
+    let word = unsafe { (*vcpu).context };
+    let running = (word != 0).then(|| context(word)).filter(|c| c.block & TRAPLINE_BLOCK_UNTRACED == 0);
+    // Told whether the vCPU is traced or not: what is traced later runs in it.
+    // SAFETY: by contract.
+    unsafe { with(vcpu, |w, c, t| w.record_in_block(c, running, kind::CONTEXT, &[root, asid], t)) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_moved(vcpu: *mut TraplineVcpu, reason: u32, from: u64, to: u64) {
+    // SAFETY: by contract.
+    unsafe { system_event(vcpu, kind::MOVED, &[reason.into(), from, to]) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`stream`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_halt(vcpu: *mut TraplineVcpu, resumed: bool, pc: u64) {
+    let kind = if resumed { kind::RESUME } else { kind::HALT };
+    // SAFETY: by contract.
+    unsafe { system_event(vcpu, kind, &[pc]) }
 }
 
 /// See the header.

@@ -30,7 +30,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Version of everything in this file and of the messages in [`crate::wire`]. Bump on every change of layout or meaning:
 /// the two ends refuse each other with both versions named.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A block word's `executed` field: bits 32..44.
 pub const EXECUTED_SHIFT: u32 = 32;
@@ -86,9 +86,23 @@ pub mod kind {
     pub const REGSET: u8 = 16;
     /// An event of the analyzer's own: `insn << 16 | block << 32` of the instruction that it belongs to or 0, its id, then bytes (length word, bytes).
     pub const USER: u8 = 17;
+    /// Full system. An exception is delivered: its number as the ISA has it (else QEMU's; all bits set if unknown), pc where the guest would
+    /// have gone on, pc of the handler.
+    pub const EXCEPTION: u8 = 18;
+    /// Full system. An interrupt is delivered: as [`EXCEPTION`].
+    pub const INTERRUPT: u8 = 19;
+    /// Full system. The address space is another from the next instruction on: physical address of the page tables' root, the address
+    /// space's number (PCID, ASID).
+    pub const CONTEXT: u8 = 20;
+    /// Full system. The pc was set from outside: 1 if by a reset, pc before, pc now.
+    pub const MOVED: u8 = 21;
+    /// Full system. The vCPU waits for an interrupt: pc where it will go on.
+    pub const HALT: u8 = 22;
+    /// Full system. It waits no more: pc.
+    pub const RESUME: u8 = 23;
 
     // What the guest does through the backdoor. The first word is the pc of the call, or where the vCPU goes on if it is another's; texts
-    // and bytes are a length word, then the bytes padded with 0. 18..=31 are free.
+    // and bytes are a length word, then the bytes padded with 0. 24..=31 are free.
 
     /// Tracing starts: scope, depth now. The instruction after it is the first.
     pub const TRACE_START: u8 = 32;
@@ -174,8 +188,10 @@ pub struct TableHeader {
     pub guest_word: u8,
     /// 1 if the guest is big-endian.
     pub guest_big_endian: u8,
+    /// 1 if the guest is a whole machine: no mappings are told, and there are exceptions, interrupts, address spaces.
+    pub system: u8,
     /// Zero.
-    pub pad: [u8; 2],
+    pub pad: u8,
     /// Bytes reserved so far, header included. Grows only; written by any process of the guest's family.
     pub len: AtomicU64,
     /// Source of sequence numbers across streams.
@@ -213,8 +229,14 @@ pub struct BlockEntry {
 pub const BLOCK_ALT_MODE: u32 = 1;
 /// x86: 16-bit code.
 pub const BLOCK_CODE16: u32 = 2;
-/// x86: 32-bit code.
+/// x86: 32-bit code. AArch64 targets: AArch32 code.
 pub const BLOCK_CODE32: u32 = 4;
+/// Full system: the code runs without privileges.
+pub const BLOCK_USER: u32 = 8;
+/// Full system: the privilege level that the code runs with is known.
+pub const BLOCK_LEVEL_KNOWN: u32 = 16;
+/// Three bits: the level as the ISA numbers it (CPL, EL, privilege mode, KSU, PLV; problem state is 1).
+pub const BLOCK_LEVEL_SHIFT: u32 = 8;
 
 /// An instruction of a block.
 #[repr(C)]

@@ -10,7 +10,8 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    AccessEntry, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER, TABLE_MAGIC, TABLE_MAX, TableHeader, VERSION, info,
+    AccessEntry, BLOCK_LEVEL_KNOWN, BLOCK_LEVEL_SHIFT, BLOCK_USER, BlockEntry, INSN_TRACED, InsnEntry, TABLE_HEADER,
+    TABLE_MAGIC, TABLE_MAX, TableHeader, VERSION, info,
 };
 use memmap2::{MmapOptions, MmapRaw};
 use std::alloc::Layout;
@@ -139,6 +140,13 @@ pub struct BlockInfo {
 }
 
 impl BlockInfo {
+    /// The privilege that the block runs with, in a whole machine of an ISA that this is known of: whether it is user mode, and the level as
+    /// the ISA numbers it (CPL, EL, privilege mode, KSU, PLV; problem state is 1).
+    pub fn privilege(&self) -> Option<(bool, u8)> {
+        (self.flags & BLOCK_LEVEL_KNOWN != 0)
+            .then_some((self.flags & BLOCK_USER != 0, (self.flags >> BLOCK_LEVEL_SHIFT) as u8 & 7))
+    }
+
     /// The bytes of instruction `index`; none if there is no such instruction.
     pub fn bytes(&self, index: usize) -> &[u8] {
         self.insns
@@ -276,6 +284,8 @@ pub struct TableInfo {
     pub guest_word: u8,
     /// The guest is big-endian.
     pub big_endian: bool,
+    /// The guest is a whole machine.
+    pub system: bool,
     /// QEMU's target name.
     pub target: String,
     /// Name of the analyzer.
@@ -390,9 +400,11 @@ impl Table {
                 "has version {version}, this program reads version {VERSION}: rebuild the older of the two"
             )));
         }
-        let (guest_word, big_endian) = (bytes[12], bytes[13]);
-        if !matches!(guest_word, 4 | 8) || big_endian > 1 {
-            return Err(bad(format!("tells of a guest word of {guest_word} bytes, byte order {big_endian}")));
+        let (guest_word, big_endian, system) = (bytes[12], bytes[13], bytes[14]);
+        if !matches!(guest_word, 4 | 8) || big_endian > 1 || system > 1 {
+            return Err(bad(format!(
+                "tells of a guest word of {guest_word} bytes, byte order {big_endian}, kind of guest {system}"
+            )));
         }
         let text = |at: usize, len: usize| {
             let b = &bytes[at..at + len];
@@ -402,6 +414,7 @@ impl Table {
         Ok(TableInfo {
             guest_word,
             big_endian: big_endian == 1,
+            system: system == 1,
             target: text(32, 32),
             analyzer: text(64, 64),
             qemu: text(128, 32),

@@ -57,6 +57,7 @@ impl TableWriter {
         qemu: &str,
         guest_word: u8,
         guest_big_endian: bool,
+        system: bool,
     ) -> io::Result<Self> {
         let fd = wire::memfd(c"trapline-blocks", TABLE_MAX)?;
         let mut table = Self::map(fd)?;
@@ -68,6 +69,7 @@ impl TableWriter {
             h.version = VERSION;
             h.guest_word = guest_word;
             h.guest_big_endian = u8::from(guest_big_endian);
+            h.system = u8::from(system);
             copy_name(&mut h.target, target);
             copy_name(&mut h.analyzer, analyzer);
             copy_name(&mut h.qemu, qemu);

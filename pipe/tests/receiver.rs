@@ -46,7 +46,7 @@ impl Producer {
         let (message, fds) = wire::receive(socket.as_raw_fd(), 0).unwrap().unwrap();
         assert_eq!(message.header.kind, wire::ATTACH);
         let bell = memmap2::MmapOptions::new().len(4096).map_raw(&fds[0]).unwrap();
-        let mut table = TableWriter::create("x86_64", "test", "10.0.13", 8, false).unwrap();
+        let mut table = TableWriter::create("x86_64", "test", "10.0.13", 8, false, false).unwrap();
         let insns = [InsnEntry { pc_off: 0, len: 2, flags: INSN_TRACED, first_access: 0 }];
         let accesses = [AccessEntry { insn: 0, slot: 1, size: 8, flags: 0 }];
         let block =

@@ -181,6 +181,15 @@ pub const GUESTS: &[Row] = &[
     row("mips64_parts.S", How::Bare, &[Mips64el], &["-mno-abicalls", "-fno-pic", "-Wa,-mno-fix-loongson3-llsc"]),
     row("ppc_multiple.S", How::Bare, &[Ppc], &[]),
     row("riscv_conditional.S", How::Bare, &[Riscv64, Riscv32], &[]),
+    // Whole machines.
+    row(
+        "riscv_machine.S",
+        How::Bare,
+        &[Riscv64],
+        &["-mcmodel=medany", "-march=rv64imac_zicsr", "-mabi=lp64", "-Wl,-n,-Ttext=0x80000000"],
+    ),
+    row("aarch64_machine.S", How::Bare, &[Aarch64], &["-Wl,-n,-Ttext=0x40080000"]),
+    row("x86_machine.S", How::Bare, X86, &["-Wl,-n,--section-start=.rom=0xffff0000"]),
     // Regions with known traces within programs that have the C library.
     row("x86_stores.c", How::Static, X86, &[]),
     row("x86_cas.c", How::Static, X86, &[]),

@@ -193,10 +193,14 @@ fn qemus(bin: &Path) -> bool {
         status.is_ok_and(|s| s.success())
     };
     build(&["--target", &targets.join(","), "--analyzer", "trace"])
+        && build(&["--system", &SYSTEMS.join(","), "--analyzer", "trace", "--analyzer", "empty"])
         && build(&["--target", "x86_64", "--analyzer", "count", "--analyzer", "hotspots", "--analyzer", "empty"])
         && build(&["--target", "x86_64", "--plain"])
         && build(&["--target", &CURSOR.join(","), "--analyzer", &checkout().join("tests/cursor").to_string_lossy()])
 }
+
+/// Whole machines that tests run.
+const SYSTEMS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
 
 /// Targets that the tests of the cursor run on.
 const CURSOR: [&str; 7] = ["x86_64", "aarch64", "arm", "riscv64", "mips", "ppc64le", "s390x"];

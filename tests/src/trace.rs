@@ -443,6 +443,11 @@ impl Trace {
                 O::Mprotect { addr, len, prot } => format!("mprotect {addr:#x} {len:#x} {prot}"),
                 O::Signal { number, from, to } => format!("signal {number} {} {}", name(*from), name(*to)),
                 O::Image { entry, path: p, .. } => format!("image {} {}", name(*entry), path(p)),
+                O::Exception { from, to, .. } | O::Moved { from, to, .. } => {
+                    format!("{} {} {}", o.name(), name(*from), name(*to))
+                }
+                O::Context { root, asid } => format!("context {root:#x} {asid}"),
+                O::Halt { pc } | O::Resume { pc } => format!("{} {}", o.name(), name(*pc)),
                 O::Guest { pc, what } => format!("{} {}", guest_line(what), name(*pc)),
             },
         }

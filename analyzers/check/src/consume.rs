@@ -118,6 +118,8 @@ pub struct Follow {
 struct Scratch {
     table: Option<u64>,
     target: Option<Target>,
+    /// A whole machine: nothing is told of its mappings.
+    system: bool,
     blocks: Vec<Option<Box<Static>>>,
 }
 
@@ -126,6 +128,8 @@ struct Scratch {
 pub struct Batch {
     /// The first place that the stream is at, before anything else has said where it may be.
     first: Option<u64>,
+    /// A signal that came before that: where it says that the stream was.
+    signal: Option<u64>,
     next: Next,
     order: u64,
     started: bool,
@@ -194,11 +198,13 @@ impl Consumer for Follow {
                 *scratch = Scratch {
                     table: Some(table.serial()),
                     target: Target::named(&table.info().target),
+                    system: table.info().system,
                     blocks: Vec::new(),
                 };
             }
             let mut b = Batch {
                 first: None,
+                signal: None,
                 next: Next::Entry,
                 order: chunk.order(),
                 started: false,
@@ -211,7 +217,7 @@ impl Consumer for Follow {
                 steps: 0,
             };
             let mut syscall = None;
-            let mut last_page = None;
+            let mut last_page = Last { page: None, system: scratch.system };
             for item in chunk.items() {
                 match item? {
                     Item::Block(block) => block_of(chunk, scratch, &mut b, &block, &mut last_page),
@@ -229,7 +235,9 @@ impl Consumer for Follow {
             started: false,
             ended: false,
         });
-        if let Some(pc) = b.first {
+        // Signals are told whether anything is traced or not.
+        let silent = matches!(thread.next, Next::Begun | Next::Off);
+        if let Some(pc) = b.first.or(b.signal.filter(|_| !silent)) {
             match thread.next {
                 next if !next.allows(pc) => b.violations.insert(
                     0,
@@ -239,8 +247,11 @@ impl Consumer for Follow {
                 _ => {}
             }
         }
-        if b.next != Next::Entry {
-            thread.next = b.next;
+        match b.next {
+            Next::Entry => {}
+            Next::Handler(_) if silent => {}
+            Next::Handler(to) => thread.next = Next::one(to),
+            next => thread.next = next,
         }
         // Parts of one chunk share its number.
         if thread.order.is_some_and(|o| o > b.order) {
@@ -281,23 +292,23 @@ impl Consumer for Follow {
     }
 }
 
-fn touch(b: &mut Batch, last: &mut Option<(bool, u64)>, code: bool, address: u64) {
+/// The page that was touched last.
+struct Last {
+    page: Option<(bool, u64)>,
+    system: bool,
+}
+
+fn touch(b: &mut Batch, last: &mut Last, code: bool, address: u64) {
     let page = (code, address >> PAGE_BITS);
-    if *last != Some(page) {
-        *last = Some(page);
+    if last.page != Some(page) && !last.system {
+        last.page = Some(page);
         if !KERNEL_PAGES.contains(&page.1) {
             b.pages.insert(page);
         }
     }
 }
 
-fn block_of(
-    chunk: &Chunk<'_>,
-    scratch: &mut Scratch,
-    b: &mut Batch,
-    block: &BlockExec<'_>,
-    last_page: &mut Option<(bool, u64)>,
-) {
+fn block_of(chunk: &Chunk<'_>, scratch: &mut Scratch, b: &mut Batch, block: &BlockExec<'_>, last_page: &mut Last) {
     let target = scratch.target;
     let known = scratch.of(block);
     let info = block.info();
@@ -398,12 +409,28 @@ fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Optio
         Event::Signal { from, to, .. } => match b.next {
             // Told whether anything is traced or not.
             Next::Begun | Next::Off => {}
-            Next::Entry => b.next = Next::Any,
+            Next::Entry => {
+                b.signal = Some(*from);
+                b.next = Next::Handler(*to);
+            }
+            Next::Handler(_) => b.next = Next::Handler(*to),
             _ => {
                 b.arrive(chunk, *from, "a signal comes at");
                 b.next = Next::one(*to);
             }
         },
+        Event::Exception { from, to, interrupt, .. } => {
+            if b.next != Next::Off {
+                let what = if *interrupt { "an interrupt comes at" } else { "an exception comes at" };
+                b.arrive(chunk, *from, what);
+            }
+            b.next = Next::one(*to);
+        }
+        Event::Moved { to, .. } => b.next = Next::one(*to),
+        Event::Halt { pc } | Event::Resume { pc } => {
+            b.arrive(chunk, *pc, "the vCPU waits at");
+            b.next = Next::one(*pc);
+        }
         Event::Mmap { addr, len, .. } => {
             let end = addr.saturating_add(*len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX);
             b.mappings.push((*addr, end));
@@ -628,6 +655,51 @@ mod tests {
                 .block(c.b, &[0x5006])
         });
         assert_eq!(violations, [""; 0]);
+    }
+
+    /// A part may begin anywhere: what it does not know is known by then.
+    #[test]
+    fn signals_at_the_beginning_of_a_part() {
+        let signal = |chunk: ChunkBuilder, from: u64| chunk.record(kind::SIGNAL, &[14, from, 0x2008]);
+        let end = |chunk: ChunkBuilder| chunk.record(kind::END, &[end::EXIT, 0]).words();
+        // Nothing is traced yet, or any more.
+        let silent = begin(ChunkBuilder::new()).words();
+        let two = signal(signal(ChunkBuilder::new(), 0x1234), 0x4321).words();
+        let three = end(signal(ChunkBuilder::new(), 0x5678));
+        assert_eq!(verdict(code(), vec![silent, two, three]).1, [""; 0]);
+        // A handler that is traced begins where the signal says; the signal came where the program was.
+        let c = code();
+        let traced = begin(ChunkBuilder::new()).block(c.a, &[STACK, STACK - 8]).words();
+        let good = end(signal(ChunkBuilder::new(), 0x2000).block(c.c, &[STACK]));
+        assert_eq!(verdict(code(), vec![traced.clone(), good]).1, [""; 0]);
+        let elsewhere = end(signal(ChunkBuilder::new(), 0x2006).block(c.c, &[STACK]));
+        let (_, violations) = verdict(code(), vec![traced.clone(), elsewhere]);
+        assert!(violations.len() == 1 && violations[0].contains("0x2006"), "{violations:?}");
+        let (one, other) =
+            (signal(ChunkBuilder::new(), 0x2000).words(), end(ChunkBuilder::new().block(c.b, &[0x5006])));
+        let (_, violations) = verdict(code(), vec![traced, one, other]);
+        assert!(violations.len() == 1 && violations[0].contains("0x2008"), "{violations:?}");
+    }
+
+    /// A whole machine: exceptions and interrupts come where it was, and it goes on at their handlers; what runs need not be mapped.
+    #[test]
+    fn exceptions_are_explained() {
+        let (_, violations) = check(|c, k| {
+            k.partial(c.a, 1, FLAG_ABORTED, 1, &[STACK, 0])
+                .record(kind::EXCEPTION, &[14, 0x1001, 0x2008])
+                .block(c.c, &[STACK])
+                .record(kind::INTERRUPT, &[32, 0x1006, 0x2000])
+                .block(c.b, &[0x5006])
+                .record(kind::MOVED, &[1, 0x2000, 0x1006])
+                .block(c.d, &[])
+                .record(kind::HALT, &[0x1008])
+                .record(kind::RESUME, &[0x1008])
+        });
+        assert_eq!(violations, [""; 0]);
+        let (_, violations) = check(|c, k| {
+            k.partial(c.a, 1, FLAG_ABORTED, 1, &[STACK, 0]).record(kind::EXCEPTION, &[14, 0x1000, 0x2008])
+        });
+        assert!(violations.len() == 1 && violations[0].contains("an exception"), "{violations:?}");
     }
 
     #[test]

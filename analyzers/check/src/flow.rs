@@ -16,6 +16,8 @@ pub enum Next {
     Off,
     /// The stream has ended: nowhere.
     Nowhere,
+    /// Nothing is known of before, then a signal came, which is told whether anything is traced or not: at this handler, or nowhere.
+    Handler(u64),
     /// One of these.
     At([u64; 3]),
 }
@@ -41,6 +43,7 @@ impl Next {
         match self {
             Next::Entry | Next::Any | Next::Begun => true,
             Next::Off | Next::Nowhere => false,
+            Next::Handler(to) => to == pc,
             Next::At(all) => all.contains(&pc),
         }
     }
@@ -91,10 +94,21 @@ pub fn after(target: Option<Target>, block: &BlockInfo, last: usize) -> Next {
         let class = classify(target, block.flags, block.bytes(insns.len() - 1));
         // A delay slot in a block of its own goes where the branch before it says.
         let slot = target.has_delay_slots() && insns.len() == 1;
-        return if class == Class::Other && !slot { Next::one(following) } else { Next::Any };
+        // The kernel is in the stream where levels are known.
+        let enters = block.flags & consumer::layout::BLOCK_LEVEL_KNOWN != 0
+            && target.isa == Isa::X86
+            && matches!(
+                x86(target, block, insns.len() - 1).mnemonic(),
+                iced_x86::Mnemonic::Syscall | iced_x86::Mnemonic::Sysenter
+            );
+        return if class == Class::Other && !slot && !enters { Next::one(following) } else { Next::Any };
     };
     if target.has_delay_slots() && branch.insn + 1 == insns.len() {
         // The slot comes, or is nullified.
+        return Next::Any;
+    }
+    if target.isa == Isa::X86 && block.flags & decode::CODE16 != 0 {
+        // The pc wraps within its segment, whose base only the machine knows.
         return Next::Any;
     }
     let pc = block.insns.get(branch.insn).map_or(0, |i| i.pc);
@@ -124,7 +138,11 @@ fn addresses(target: Option<Target>, block: &BlockInfo) -> Vec<(usize, u64)> {
     (0..block.insns.len())
         .filter_map(|i| {
             let insn = x86(target, block, i);
-            let relative = insn.is_ip_rel_memory_operand() && insn.segment_prefix() == iced_x86::Register::None;
+            use iced_x86::{Mnemonic::*, OpKind};
+            // A bit's number in a register moves the address.
+            let moved = matches!(insn.mnemonic(), Bt | Btc | Btr | Bts) && insn.op1_kind() == OpKind::Register;
+            let relative =
+                insn.is_ip_rel_memory_operand() && insn.segment_prefix() == iced_x86::Register::None && !moved;
             relative.then(|| (i, insn.ip_rel_memory_address()))
         })
         .collect()

@@ -8,7 +8,7 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange,
+    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Format, Item, Options, Pool, Process, RegionChange,
     Regions, Source, Stream, Summary, Sums, Table, Tally, run,
 };
 use decode::{Class, Target};
@@ -202,12 +202,12 @@ impl Consumer for Counter {
                         tally.add(&block);
                         b.block(&block, flows.of(&block), target);
                     }
-                    Some(Ok(Item::Event(Event::Signal { from, .. }))) => {
-                        b.first_pc.get_or_insert(from);
-                        b.arrive(from);
-                        b.waiting = NONE;
-                    }
                     Some(Ok(Item::Event(event))) => {
+                        if let Some(from) = event.came_at() {
+                            b.first_pc.get_or_insert(from);
+                            b.arrive(from);
+                            b.waiting = NONE;
+                        }
                         if let Some(change) = RegionChange::of(&event).filter(|_| self.by_region) {
                             let mut sums = Sums::default();
                             tally.finish(table, |_, s| sums += s);

@@ -317,6 +317,14 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
         Event::Signal { number, from, to } => {
             vec![("number", n(*number)), ("pc", Address(*from)), ("handler", Address(*to))]
         }
+        Event::Exception { number, from, to, .. } => {
+            let mut fields: Vec<_> = number.map(|v| ("number", n(v.into()))).into_iter().collect();
+            fields.extend([("pc", Address(*from)), ("handler", Address(*to))]);
+            fields
+        }
+        Event::Context { root, asid } => vec![("root", Address(*root)), ("asid", n(*asid))],
+        Event::Moved { from, to, .. } => vec![("from", Address(*from)), ("pc", Address(*to))],
+        Event::Halt { pc } | Event::Resume { pc } => vec![("pc", Address(*pc))],
         // Printed as the instructions that they stand for.
         Event::Once { .. } => vec![],
         Event::Regs { set, values, .. } => vec![("set", n(*set)), ("values", Addresses(values.clone()))],

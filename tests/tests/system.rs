@@ -1,0 +1,450 @@
+//! Whole machines without an operating system: every event, by hand, from the reset on.
+
+use object::{Object, ObjectSection};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use trapline_tests::{Finished, Guest, Isa, guest, scratch, trapline, within};
+
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// A machine: its guest, and QEMU's arguments.
+struct Machine {
+    guest: Guest,
+    isa: &'static str,
+    args: Vec<String>,
+    /// What QEMU ends with.
+    code: i32,
+    _folder: tempfile::TempDir,
+}
+
+fn machine(isa: Isa) -> Machine {
+    let folder = scratch();
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let name = match isa {
+        Isa::Riscv64 => "riscv_machine",
+        Isa::Aarch64 => "aarch64_machine",
+        Isa::X86_64 => "x86_machine",
+        _ => panic!("{isa:?} has no machine"),
+    };
+    let guest = guest(name, isa);
+    let path = guest.path.display();
+    let (args, code) = match isa {
+        Isa::Riscv64 => (words(&format!("-M virt -bios none -display none -nodefaults -kernel {path}")), 0),
+        Isa::Aarch64 => (words(&format!("-M virt -cpu cortex-a57 -display none -nodefaults -kernel {path}")), 0),
+        _ => {
+            let rom: PathBuf = folder.path().join("rom");
+            let made = Command::new("objcopy").args(["-O", "binary", "-j", ".rom"]).arg(&guest.path).arg(&rom).status();
+            assert!(made.unwrap().success());
+            let debug = "-device isa-debug-exit,iobase=0xf4,iosize=4";
+            (words(&format!("-M pc -cpu max -display none -nodefaults -bios {} {debug}", rom.display())), 7)
+        }
+    };
+    Machine { isa: guest.isa.target(), guest, args, code, _folder: folder }
+}
+
+impl Machine {
+    fn run(&self, trapline_args: &[&str]) -> Finished {
+        let mut c = Command::new(trapline());
+        c.args(["run", "--system", self.isa, "-o", "-"]).args(trapline_args).arg("--").args(&self.args);
+        within(LIMIT, &mut c).code(self.code)
+    }
+
+    fn sym(&self, name: &str) -> u64 {
+        self.guest.sym(name)
+    }
+
+    /// The pcs of the instructions from one symbol up to another, one after the other.
+    fn straight(&self, from: &str, to: &str) -> Vec<u64> {
+        let (mut at, to) = (self.sym(from), self.sym(to));
+        let mut all = Vec::new();
+        while at < to {
+            all.push(at);
+            at += self.length(at);
+        }
+        assert_eq!(at, to, "{from}..{to}");
+        all
+    }
+
+    fn length(&self, pc: u64) -> u64 {
+        if self.guest.isa != Isa::X86_64 {
+            return 4;
+        }
+        let bits = match pc {
+            _ if pc >= self.sym("real") => 16,
+            _ if pc >= self.sym("long") => 64,
+            _ => 32,
+        };
+        let data = std::fs::read(&self.guest.path).unwrap();
+        let file = object::File::parse(&*data).unwrap();
+        let rom = file.section_by_name(".rom").unwrap();
+        let bytes = &rom.data().unwrap()[(pc - rom.address()) as usize..];
+        iced_x86::Decoder::with_ip(bits, bytes, pc, iced_x86::DecoderOptions::NONE).decode().len() as u64
+    }
+}
+
+fn number(v: &Value) -> u64 {
+    match v {
+        Value::String(text) => u64::from_str_radix(text.strip_prefix("0x").unwrap(), 16).unwrap(),
+        _ => v.as_u64().unwrap(),
+    }
+}
+
+/// What happened, in short: pcs of instructions that retired, and everything else by name.
+#[derive(Debug, PartialEq, Clone)]
+enum Did {
+    Ran(u64),
+    Aborted(u64),
+    /// Number, from, to.
+    Exception(u64, u64, u64),
+    Interrupt(u64, u64, u64),
+    /// Root, number.
+    Space(u64, u64),
+    Halt(u64),
+    Resume(u64),
+    Reset(u64),
+}
+
+struct Trace {
+    did: Vec<Did>,
+    /// Pc, address, size, whether a store.
+    accesses: Vec<(u64, u64, u64, bool)>,
+}
+
+fn trace(m: &Machine) -> Trace {
+    let said = m.run(&["--analyzer", "trace", "--format", "json"]);
+    let mut t = Trace { did: Vec::new(), accesses: Vec::new() };
+    let mut streams = 0;
+    for line in said.out().lines() {
+        let e: Value = serde_json::from_str(line).unwrap();
+        let n = |key: &str| number(&e[key]);
+        let did = match e["ev"].as_str().unwrap() {
+            "fetch" => Did::Ran(n("pc")),
+            "aborted" => Did::Aborted(n("pc")),
+            "exception" => Did::Exception(n("number"), n("pc"), n("handler")),
+            "interrupt" => Did::Interrupt(n("number"), n("pc"), n("handler")),
+            "context" => Did::Space(n("root"), n("asid")),
+            "halt" => Did::Halt(n("pc")),
+            "resume" => Did::Resume(n("pc")),
+            "reset" => Did::Reset(n("pc")),
+            what @ ("load" | "store") => {
+                t.accesses.push((n("pc"), n("addr"), n("size"), what == "store"));
+                continue;
+            }
+            "start" => {
+                streams += 1;
+                continue;
+            }
+            "end" | "mmap" | "regset" => continue,
+            other => panic!("{other}: {line}"),
+        };
+        t.did.push(did);
+    }
+    assert_eq!(streams, 1);
+    t
+}
+
+fn ran(pcs: Vec<u64>) -> Vec<Did> {
+    pcs.into_iter().map(Did::Ran).collect()
+}
+
+/// Without the turns of loops that wait.
+fn without(did: &[Did], pcs: &[u64]) -> Vec<Did> {
+    did.iter().filter(|d| !matches!(d, Did::Ran(pc) if pcs.contains(pc))).cloned().collect()
+}
+
+fn compare(got: &[Did], want: &[Did]) {
+    if let Some(i) = got.iter().zip(want).position(|(g, w)| g != w) {
+        let from = i.saturating_sub(3);
+        let upto = |d: &[Did]| d[from..(i + 3).min(d.len())].iter().map(|d| format!("{d:x?}")).collect::<Vec<_>>();
+        panic!("event {i}: got {:#?}, not {:#?}", upto(got), upto(want));
+    }
+    assert_eq!(got.len(), want.len());
+}
+
+#[test]
+fn riscv_from_reset_to_power_off() {
+    let m = machine(Isa::Riscv64);
+    let s = |name: &str| m.sym(name);
+    let t = trace(&m);
+    assert_eq!(t.did[0], Did::Reset(0x1000));
+    let begin = t.did.iter().position(|d| *d == Did::Ran(s("_start"))).unwrap();
+
+    let mut want = ran(m.straight("_start", "begin"));
+    (0..10).for_each(|_| want.extend(ran(m.straight("begin", "done"))));
+    // What the handler does for what it steps over.
+    let step = || ran(m.straight("handler", "map"));
+    want.extend([Did::Ran(s("call")), Did::Exception(11, s("fault"), s("handler"))]);
+    want.extend(step());
+    want.extend([Did::Aborted(s("fault")), Did::Exception(5, s("fault"), s("handler"))]);
+    want.extend(step());
+    want.extend(ran(m.straight("after", "wait")));
+    want.push(Did::Interrupt(7, s("wait"), s("handler")));
+    want.extend(ran(vec![s("handler"), s("handler") + 4]));
+    want.extend(ran(m.straight("timer", "end")));
+    want.extend(ran(m.straight("waited", "paging")));
+    want.extend([Did::Ran(s("paging")), Did::Space(s("root"), 5)]);
+    want.extend(ran(m.straight("paging", "user")).split_off(1));
+    want.extend(ran(m.straight("user", "ustore")));
+    want.push(Did::Exception(8, s("ustore"), s("handler")));
+    want.extend(step());
+    want.extend(ran(m.straight("ustore", "retry")));
+    want.extend([Did::Aborted(s("retry")), Did::Exception(15, s("retry"), s("handler"))]);
+    want.extend(ran((0..4).map(|i| s("handler") + 4 * i).collect()));
+    want.extend(ran(m.straight("map", "timer")));
+    want.extend([Did::Ran(s("retry")), Did::Ran(s("stored")), Did::Exception(8, s("stored") + 4, s("handler"))]);
+    want.extend(ran((0..7).map(|i| s("handler") + 4 * i).collect()));
+    want.extend(ran(m.straight("end", "hang")));
+    compare(&without(&t.did[begin..], &[s("wait"), s("hang")]), &want);
+
+    // The reset vector's own come before.
+    let first = t.accesses.iter().position(|a| a.0 == s("begin")).unwrap();
+    let buf = s("buf");
+    let mut accesses = Vec::new();
+    for _ in 0..10 {
+        accesses.extend([(s("begin"), buf, 4, true), (s("load"), buf, 4, false)]);
+    }
+    let at = |address: u64, size: u64| (address, size, true);
+    // `ld` of addresses that the linker keeps in a table of its own are left out.
+    let stores = [
+        at(0x200_4000, 8),
+        at(s("root"), 8),
+        at(s("root") + 16, 8),
+        at(buf, 4),
+        at(s("root") + 8, 8),
+        at(0x4000_0040, 4),
+        at(0x10_0000, 4),
+    ];
+    let (head, tail) = t.accesses[first..].split_at(20);
+    assert_eq!(head, accesses);
+    let stored: Vec<_> = tail.iter().filter(|a| a.3).map(|a| (a.1, a.2, a.3)).collect();
+    assert_eq!(stored, stores);
+    // No load of the one that faulted.
+    assert!(tail.iter().all(|a| a.3 || a.0 != s("fault")));
+}
+
+#[test]
+fn aarch64_from_reset_to_power_off() {
+    let m = machine(Isa::Aarch64);
+    let s = |name: &str| m.sym(name);
+    let t = trace(&m);
+    let mut want = vec![Did::Reset(s("_start"))];
+    want.extend(ran(m.straight("_start", "begin")));
+    (0..10).for_each(|_| want.extend(ran(m.straight("begin", "done"))));
+    // The numbers are QEMU's: 2 a call, 4 a data abort, 5 an interrupt.
+    want.extend([Did::Ran(s("call")), Did::Exception(2, s("after"), s("vsync"))]);
+    let sync = |taken: bool| {
+        let mut pcs = vec![s("vsync")];
+        pcs.extend(m.straight("sync", "irq"));
+        if taken {
+            // The branch to `back`.
+            pcs.retain(|pc| *pc < s("sync") + 20 || *pc >= s("back"));
+        }
+        ran(pcs)
+    };
+    want.extend(sync(true));
+    want.extend(ran(m.straight("after", "fault")));
+    want.extend([Did::Aborted(s("fault")), Did::Exception(4, s("fault"), s("vsync"))]);
+    want.extend(sync(false));
+    want.extend(ran(m.straight("stepped", "wait")));
+    want.push(Did::Interrupt(5, s("wait"), s("virq")));
+    want.push(Did::Ran(s("virq")));
+    want.extend(ran(m.straight("irq", "idone")));
+    want.push(Did::Ran(s("idone")));
+    want.extend(ran(m.straight("waited", "space")));
+    want.extend([Did::Ran(s("space")), Did::Space(s("buf"), 5)]);
+    want.extend(ran(m.straight("space", "user")).split_off(1));
+    want.extend(ran(m.straight("user", "unever")));
+    want.extend([Did::Exception(2, s("unever"), s("vuser")), Did::Ran(s("vuser"))]);
+    want.extend(ran(m.straight("power", "hang")));
+    let got = without(&t.did, &[s("wait"), s("hang")]);
+    // QEMU itself takes the call: 11.
+    want.push(Did::Exception(11, s("hang"), s("hang")));
+    compare(&got, &want);
+
+    let loop_: Vec<_> = t.accesses.iter().filter(|a| (s("begin")..s("done")).contains(&a.0)).copied().collect();
+    let buf = s("buf");
+    let turn = [(s("begin"), buf, 4, true), (s("load"), buf, 4, false)];
+    assert_eq!(loop_, turn.repeat(10));
+    let user: Vec<_> = t.accesses.iter().filter(|a| a.0 == s("ustore")).collect();
+    assert_eq!(user, [&(s("ustore"), buf + 8, 4, true)]);
+    assert!(!t.accesses.iter().any(|a| a.0 == s("fault")));
+}
+
+#[test]
+fn x86_from_reset_to_the_end() {
+    let m = machine(Isa::X86_64);
+    let s = |name: &str| m.sym(name);
+    let t = trace(&m);
+    let mut want = vec![Did::Reset(0xffff_fff0), Did::Ran(0xffff_fff0)];
+    want.extend(ran(m.straight("real", "far")));
+    want.push(Did::Ran(s("far")));
+    want.extend(ran(m.straight("prot", "space")));
+    want.extend([Did::Ran(s("space")), Did::Space(0x10000, 0)]);
+    want.extend(ran(m.straight("space", "long")).split_off(1));
+    want.extend(ran(m.straight("long", "begin")));
+    (0..10).for_each(|_| want.extend(ran(m.straight("begin", "done"))));
+    want.extend([Did::Ran(s("call")), Did::Exception(0x80, s("after"), s("hcall")), Did::Ran(s("hcall"))]);
+    want.extend(ran(m.straight("after", "ill")));
+    want.extend([Did::Aborted(s("ill")), Did::Exception(6, s("ill"), s("hud"))]);
+    want.extend(ran(m.straight("hud", "hcall")));
+    want.extend(ran(m.straight("ill", "fault")).split_off(1));
+    want.extend([Did::Aborted(s("fault")), Did::Exception(14, s("fault"), s("hpf"))]);
+    want.extend(ran(m.straight("hpf", "hcall")));
+    want.extend(ran(m.straight("stepped", "woken")));
+    want.extend([Did::Halt(s("woken")), Did::Resume(s("woken")), Did::Interrupt(0x20, s("woken"), s("htimer"))]);
+    want.extend(ran(m.straight("htimer", "tdone")));
+    want.push(Did::Ran(s("tdone")));
+    want.extend(ran(m.straight("woken", "user")));
+    want.extend(ran(m.straight("user", "unever")));
+    want.push(Did::Exception(0x81, s("unever"), s("power")));
+    want.extend(ran(m.straight("power", "hang")));
+    compare(&without(&t.did, &[s("hang")]), &want);
+
+    let at = |pc: &str| t.accesses.iter().filter(|a| a.0 == s(pc)).copied().collect::<Vec<_>>();
+    let turn = [(s("begin"), 0x1000, 4, true), (s("load"), 0x1000, 4, false)];
+    assert_eq!(at("begin"), [turn[0]].repeat(10));
+    assert_eq!(at("load"), [turn[1]].repeat(10));
+    let cleared: Vec<_> = (0..2048).map(|i| (s("clear"), 0x10000 + 4 * i, 4, true)).collect();
+    assert_eq!(at("clear"), cleared);
+    assert_eq!(at("fault"), []);
+    assert_eq!(at("ustore"), [(s("ustore"), 0x1008, 4, true)]);
+}
+
+/// Every step of the pc is explained; and user mode alone is what `--level user` traces.
+#[test]
+fn machines_pass_the_check_and_levels_are_kept_apart() {
+    for isa in [Isa::Riscv64, Isa::Aarch64, Isa::X86_64] {
+        let m = machine(isa);
+        let said = m.run(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
+        let found: Value = serde_json::from_slice(&said.stdout).unwrap();
+        assert_eq!(found["violations"], 0, "{isa:?}: {found}");
+        assert!(found["steps"].as_u64().unwrap() > 40, "{found}");
+        assert_eq!(found["unended"], 0, "{found}");
+
+        let user = match isa {
+            Isa::Riscv64 => m.straight("user", "stored").len() + 1,
+            _ => m.straight("user", "unever").len(),
+        };
+        let said = m.run(&["--analyzer", "trace", "--format", "json", "--level", "user"]);
+        let fetched = said.out().lines().filter(|l| l.contains(r#""ev":"fetch""#)).count();
+        assert_eq!(fetched, user, "{isa:?}");
+    }
+}
+
+#[test]
+fn functions_of_the_kernel_have_names() {
+    let m = machine(Isa::Riscv64);
+    let said = m.run(&["--analyzer", "trace", "--consume", "hotspots", "--format", "json"]);
+    assert!(said.out().contains("riscv_machine.S") && said.out().contains("riscv_machine-"), "{}", said.out());
+}
+
+#[test]
+fn accelerators_and_unknown_machines_are_refused() {
+    for (args, what) in [
+        (&["--system", "x86_64", "--", "-enable-kvm"][..], "accelerator"),
+        (&["--system", "x86_64", "--", "-accel", "kvm"], "accelerator"),
+        (&["--system", "pdp11", "--", "-m", "1"], "no machine of the ISA 'pdp11'"),
+        (&["--system", "x86_64", "--image", "/nonexistent", "--", "-m", "64"], "/nonexistent"),
+    ] {
+        let said = within(LIMIT, Command::new(trapline()).arg("run").args(args)).code(125);
+        let message = String::from_utf8_lossy(&said.stderr);
+        assert!(message.contains(what), "{args:?}: {message}");
+    }
+}
+
+/// Debian's kernel and a shell: what its packages have, and an initial file system that asks the kernel what happened.
+fn linux() -> (PathBuf, PathBuf) {
+    let folder = trapline_tests::cache().join("linux");
+    std::fs::create_dir_all(&folder).unwrap();
+    let sh = |script: &str| {
+        let mut c = Command::new("sh");
+        let said = within(LIMIT, c.current_dir(&folder).args(["-ec", script])).code(0);
+        said.out()
+    };
+    sh(r#"
+        [ -e whole ] && exit
+        package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+        apt-get -q download "$package" busybox-static
+        for deb in *.deb; do dpkg-deb -x "$deb" root; done
+        rm -- *.deb
+        touch whole
+    "#);
+    std::fs::write(
+        folder.join("init"),
+        "#!/bin/busybox sh\n\
+         export PATH=/bin\n\
+         busybox mount -t proc proc /proc\n\
+         busybox sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); busybox true; done'\n\
+         busybox awk '/LOC:/ {print \"ticks\", $2} ' /proc/interrupts\n\
+         busybox awk '/^processes/ {print $1, $2} /^ctxt/ {print $1, $2}' /proc/stat\n\
+         busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n\
+         busybox poweroff -f\n",
+    )
+    .unwrap();
+    sh(r#"
+        rm -rf tree && mkdir -p tree/bin tree/proc tree/dev
+        cp root/bin/busybox tree/bin/
+        cp init tree/init && chmod +x tree/init
+        cd tree && find . | ../root/bin/busybox cpio -o -H newc | gzip -1 > ../initrd.gz
+    "#);
+    let kernel = sh("ls root/boot/vmlinuz-*").trim().to_string();
+    (folder.join(kernel), folder.join("initrd.gz"))
+}
+
+/// The number that the guest printed behind this word.
+fn printed(out: &str, word: &str) -> u64 {
+    out.lines()
+        .find_map(|l| l.trim().strip_prefix(word)?.trim().parse().ok())
+        .unwrap_or_else(|| panic!("no {word}: {out}"))
+}
+
+/// A kernel boots to a shell, each step of it explained; and the stream agrees with what the kernel itself has counted.
+#[test]
+fn debians_kernel_boots_to_a_shell() {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        // Its packages are those of this machine.
+        return;
+    }
+    let (kernel, initrd) = linux();
+    let folder = scratch();
+    let boot = |trapline_args: &[&str], out: &str| {
+        let out = folder.path().join(out);
+        let mut c = Command::new(trapline());
+        c.args(["run", "--system", "x86_64", "-o"]).arg(&out).args(trapline_args).arg("--");
+        c.args(["-m", "512", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel"])
+            .arg(&kernel);
+        c.arg("-initrd").arg(&initrd).args(["-append", "console=ttyS0 quiet panic=-1"]);
+        let said = within(LIMIT, &mut c).code(0);
+        (said.out(), std::fs::read_to_string(out).unwrap())
+    };
+    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"], "check");
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["violations"], 0, "{found}");
+    assert!(found["insns"].as_u64().unwrap() > 500_000_000, "{found}");
+    assert!(printed(&out, "ticks") > 100, "{out}");
+
+    // Events alone.
+    let (out, events) = boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"], "events");
+    let (mut ticks, mut faults, mut spaces) = (0, 0, std::collections::HashSet::new());
+    for line in events.lines() {
+        let e: Value = serde_json::from_str(line).unwrap();
+        match e["ev"].as_str().unwrap() {
+            // The local timer's vector.
+            "interrupt" => ticks += u64::from(e["number"] == 0xec),
+            "exception" => faults += u64::from(e["number"] == 14),
+            "context" => {
+                spaces.insert(e["root"].to_string());
+            }
+            _ => {}
+        }
+    }
+    // What comes after the kernel has told, until it is off, is little.
+    let near = |ours: u64, theirs: u64| ours >= theirs && ours - theirs < theirs / 5 + 100;
+    assert!(near(ticks, printed(&out, "ticks")), "{ticks} ticks: {out}");
+    // Faults in the kernel's own memory are no page faults to it.
+    assert!(near(faults, printed(&out, "pgfault")), "{faults} page faults: {out}");
+    // The kernel uses their pages again.
+    assert!(spaces.len() > 4, "{} address spaces: {out}", spaces.len());
+}
