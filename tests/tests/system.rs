@@ -443,8 +443,9 @@ fn debians_kernel_boots_to_a_shell() {
     // What comes after the kernel has told, until it is off, is little.
     let near = |ours: u64, theirs: u64| ours >= theirs && ours - theirs < theirs / 5 + 100;
     assert!(near(ticks, printed(&out, "ticks")), "{ticks} ticks: {out}");
-    // Faults in the kernel's own memory are no page faults to it.
-    assert!(near(faults, printed(&out, "pgfault")), "{faults} page faults: {out}");
+    // The kernel also counts those that it makes itself, for a program whose memory it fills, and not all of those in its own memory.
+    let told = printed(&out, "pgfault");
+    assert!(faults.abs_diff(told) < told / 20, "{faults} page faults: {out}");
     // The kernel uses their pages again.
     assert!(spaces.len() > 4, "{} address spaces: {out}", spaces.len());
 }
