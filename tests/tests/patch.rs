@@ -210,7 +210,6 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
         let (mut a, mut b) = (old.spawn().unwrap(), new.spawn().unwrap());
         assert!(a.wait().unwrap().success() && b.wait().unwrap().success(), "{name}");
     }
-    let mut with_code = 0;
     for (name, _) in &jobs {
         let code = |kind: &str| {
             let object = folder.path().join(format!("{}.{kind}.o", name.replace('/', "_")));
@@ -219,13 +218,12 @@ fn without_the_option_the_code_is_that_of_unpatched_qemu() {
             f.out().lines().filter(|l| !l.contains("file format")).map(|l| l.to_string()).collect::<Vec<_>>()
         };
         let (old, new) = (code("old"), code("new"));
-        // Some have code only for whole machines.
-        with_code += usize::from(old.len() > 5);
+        // This one has code only for whole machines.
+        assert!(old.len() > 5 || name == "target/ppc/excp_helper.c", "{name} has code");
         let old: Vec<&str> = old.iter().map(|l| l.as_str()).collect();
         println!("{name}: {} lines of disassembly", old.len());
         same(&new, &old);
     }
-    assert!(with_code >= 30, "{with_code} files");
 }
 
 #[test]
