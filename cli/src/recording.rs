@@ -110,7 +110,7 @@ fn failed(path: &Path, e: &consumer::Error) -> Error {
 }
 
 /// What comes of reading a recording.
-fn unusable(e: &consumer::Error) -> Error {
+pub(crate) fn unusable(e: &consumer::Error) -> Error {
     Error::Usage { what: e.to_string(), hint: "trapline info FILE says what is in a recording".into() }
 }
 

@@ -11,6 +11,7 @@ use consumer::recording;
 use feeds::points::{self, Points, Settings};
 
 use crate::error::At;
+use crate::recording::unusable;
 use crate::run::Format;
 use crate::{Error, Result, cli};
 
@@ -94,16 +95,12 @@ fn cut(from: &Path, folder: &Path, points: &Points) -> Result<Vec<PathBuf>> {
         });
     }
     fs::create_dir_all(folder).at("make the folder", folder)?;
-    let unusable = |e: consumer::Error| Error::Usage {
-        what: e.to_string(),
-        hint: "trapline info FILE says what is in a recording".into(),
-    };
     let mut made = Vec::new();
     for (cluster, p) in points.points.iter().enumerate() {
         let path = folder.join(format!("point-{cluster}.trapline"));
         let input = BufReader::with_capacity(1 << 20, File::open(from).at("read", from)?);
         let out = BufWriter::new(File::create(&path).at("write", &path)?);
-        let cut = recording::cut(Box::new(input), from, Box::new(out), p.start, p.insns).map_err(unusable)?;
+        let cut = recording::cut(Box::new(input), from, Box::new(out), p.start, p.insns).map_err(|e| unusable(&e))?;
         if cut.longest < p.start + p.insns {
             return Err(Error::Usage {
                 what: format!(

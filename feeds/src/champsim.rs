@@ -9,10 +9,10 @@
 //! branches are put together by the kind, whatever the ISA: a call "reads and writes" the stack pointer also where it does not. Other registers are
 //! 27 + the decoder's number. 0 means none, so an access of address 0 cannot be told; it is counted.
 
-use crate::linear::{Feed, Insn};
+use crate::linear::{Feed, Insn, branch_at};
 use crate::sink::{Outputs, Sink};
 use consumer::{BlockInfo, Error, Stream, TableInfo};
-use decode::{Class, Reg, Registers, Target, block_branch, effects};
+use decode::{Class, Reg, Registers, Target, effects};
 use smallvec::SmallVec;
 use std::sync::Mutex;
 
@@ -223,9 +223,7 @@ impl Feed for ChampSim<'_> {
                 let mut record = vec![0u8; self.layout.bytes()].into_boxed_slice();
                 record[..8].copy_from_slice(&insn.pc.to_le_bytes());
                 let registers = target.and_then(|t| effects(t, block.flags, bytes)).and_then(|e| e.registers);
-                // By the instructions up to here: Thumb's IT makes a branch conditional.
-                let insns = (0..i + 1).map(|i| (block.insns[i].pc, block.bytes(i)));
-                let branch = target.and_then(|t| block_branch(t, block.flags, insns)).filter(|b| b.insn == i);
+                let branch = branch_at(target, block, i);
                 let class = branch.map_or(Class::Other, |b| b.class);
                 let (dst, src) = operands(class, registers);
                 let (dst_n, src_n) = (dst.len().min(dst_max), src.len().min(src_max));

@@ -12,10 +12,10 @@
 //! * Memory does not grow with the stream: rows go out in groups of 2^18; only the set of blocks seen stays.
 //! * A file is there only if it has rows.
 
-use crate::linear::{Feed, Insn};
+use crate::linear::{Feed, Insn, branch_at};
 use crate::sink::Spread;
 use consumer::{BlockInfo, Error, Event, Stream, TableInfo};
-use decode::{Class, Target, block_branch};
+use decode::{Class, Target};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -405,12 +405,8 @@ impl Feed for Columnar {
         let target = Target::named(&table.target);
         (0..block.insns.len())
             .map(|i| {
-                // By the instructions up to here: Thumb's IT makes a branch conditional.
-                let insns = (0..i + 1).map(|i| (block.insns[i].pc, block.bytes(i)));
-                let Some(target) = target else { return class_name(Class::Unknown) };
-                class_name(
-                    block_branch(target, block.flags, insns).filter(|b| b.insn == i).map_or(Class::Other, |b| b.class),
-                )
+                let otherwise = if target.is_some() { Class::Other } else { Class::Unknown };
+                class_name(branch_at(target, block, i).map_or(otherwise, |b| b.class))
             })
             .collect()
     }

@@ -6,10 +6,10 @@
 //! * Times are not measured: a microsecond stands for [`INSNS_PER_US`] instructions, from the thread's start on. There is one CPU for each thread.
 //! * A signal is a kernel event at the interrupted pc, the return from its handler a kernel transfer.
 
-use crate::linear::{Feed, Insn};
+use crate::linear::{Feed, Insn, branch_at};
 use crate::sink::{Outputs, Sink};
 use consumer::{Access, BlockInfo, Error, Event, Stream, TableInfo};
-use decode::{Class, Isa, Target, block_branch};
+use decode::{Class, Isa, Target};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -194,8 +194,7 @@ impl Feed for Drmemtrace<'_> {
         let target = Target::named(&table.target);
         (0..block.insns.len())
             .map(|i| {
-                let insns = (0..i + 1).map(|i| (block.insns[i].pc, block.bytes(i)));
-                let branch = target.and_then(|t| block_branch(t, block.flags, insns)).filter(|b| b.insn == i);
+                let branch = branch_at(target, block, i);
                 let x86 = target.is_some_and(|t| t.isa == Isa::X86);
                 Static {
                     class: branch.map_or(Class::Other, |b| b.class),

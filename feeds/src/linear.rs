@@ -10,8 +10,15 @@
 use consumer::{
     Access, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, GuestEvent, Item, Status, Stream, Table, TableInfo,
 };
+use decode::{Branch, Target, block_branch};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The branch that an instruction of a block is. By the instructions up to it: Thumb's IT makes a branch conditional.
+pub fn branch_at(target: Option<Target>, block: &BlockInfo, index: usize) -> Option<Branch> {
+    let insns = (0..index + 1).map(|i| (block.insns[i].pc, block.bytes(i)));
+    target.and_then(|t| block_branch(t, block.flags, insns)).filter(|b| b.insn == index)
+}
 
 /// An instruction that retired.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,10 @@
 //! * Each access has its value: 8 bytes a record, the lowest first. A stream without values is refused.
 //! * Registers are not there: no `28`, and the features do not promise it.
 
-use crate::linear::{Feed, Insn};
+use crate::linear::{Feed, Insn, branch_at};
 use crate::sink::{Outputs, Sink};
 use consumer::{BlockInfo, Error, Stream, TableInfo};
-use decode::{Class, Isa, Target, block_branch};
+use decode::{Class, Isa, Target};
 use std::sync::Mutex;
 
 mod kind {
@@ -149,11 +149,7 @@ impl Feed for Stf<'_> {
     fn block(&self, table: &TableInfo, block: &BlockInfo) -> Self::Block {
         let target = Target::named(&table.target);
         (0..block.insns.len())
-            .map(|i| {
-                let insns = (0..i + 1).map(|i| (block.insns[i].pc, block.bytes(i)));
-                let branch = target.and_then(|t| block_branch(t, block.flags, insns)).filter(|b| b.insn == i);
-                branch.map_or((Class::Other, 0), |b| (b.class, b.fall_through))
-            })
+            .map(|i| branch_at(target, block, i).map_or((Class::Other, 0), |b| (b.class, b.fall_through)))
             .collect()
     }
 

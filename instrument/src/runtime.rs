@@ -38,7 +38,7 @@ pub(crate) struct Runtime {
     once: Mutex<HashMap<u32, Box<[u8; 2 * MAX_INSNS]>>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     maps: Mutex<Maps>,
-    /// A forked child's first stream begins with the mappings that it inherited.
+    /// The first stream begins with mappings: those that a forked child inherited, or those that the options name.
     inherited: AtomicBool,
 }
 
@@ -205,7 +205,6 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
     for m in &options.maps {
         maps.map(m.addr, m.length, m.prot, 0, m.offset, m.path.as_bytes());
     }
-    // The first stream begins with them.
     let told = !options.maps.is_empty();
     let made = RUNTIME.set(Runtime {
         options,
@@ -650,11 +649,20 @@ pub unsafe extern "C" fn trapline_regs(vcpu: *mut TraplineVcpu, block: u32, insn
     unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::REGS, &payload, t)) }
 }
 
+/// What the running helper works for, if its block has words in the stream.
+///
+/// # Safety
+/// `vcpu` is valid.
+unsafe fn running(vcpu: *mut TraplineVcpu) -> Option<Context> {
+    // SAFETY: by contract.
+    let word = unsafe { (*vcpu).context };
+    (word != 0).then(|| context(word)).filter(|c| c.block & TRAPLINE_BLOCK_UNTRACED == 0)
+}
+
 /// An event of the analyzer's own; called by the vCPU's thread, in a helper or outside of emitted code.
 pub(crate) fn emit(vcpu: *mut TraplineVcpu, id: u64, bytes: &[u8]) {
     // SAFETY: the caller has the vCPU that runs.
-    let word = unsafe { (*vcpu).context };
-    let running = (word != 0).then(|| context(word)).filter(|c| c.block & TRAPLINE_BLOCK_UNTRACED == 0);
+    let running = unsafe { running(vcpu) };
     let place = running.as_ref().map_or(0, |c| u64::from(c.insn) << 16 | u64::from(c.block) << 32);
     let payload = with_text(&[place, id], bytes);
     // SAFETY: as above.
@@ -868,8 +876,7 @@ pub unsafe extern "C" fn trapline_interrupt(vcpu: *mut TraplineVcpu, number: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_context(vcpu: *mut TraplineVcpu, root: u64, asid: u64) {
     // SAFETY: by contract.
-    let word = unsafe { (*vcpu).context };
-    let running = (word != 0).then(|| context(word)).filter(|c| c.block & TRAPLINE_BLOCK_UNTRACED == 0);
+    let running = unsafe { running(vcpu) };
     // Told whether the vCPU is traced or not: what is traced later runs in it.
     // SAFETY: by contract.
     unsafe { with(vcpu, |w, c, t| w.record_in_block(c, running, kind::CONTEXT, &[root, asid], t)) }
