@@ -333,6 +333,7 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
         args.prefix.clone().or_else(|| std::env::var_os("QEMU_LD_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from));
     let prefix = lookup::prefix(&guest, chosen.as_deref())?;
 
+    args.control.fit_program()?;
     let control = args.control.settings(&guest.program)?;
     let home = Home::find()?;
     let cache = Cache::open()?;
@@ -401,12 +402,13 @@ fn finish_run(
     matches: clap::ArgMatches,
 ) -> Result<(Prepared, Options)> {
     let mut opts = args.opts;
-    let valued = matches.get_one::<feeds::Kind>("feed").is_some_and(|f| f.needs_values());
-    if valued
-        && analyzer.as_ref().is_some_and(|a| a.ships && a.name == FEED_ANALYZER)
-        && !opts.iter().any(|o| o.0 == "values")
-    {
-        opts.push(("values".into(), "on".into()));
+    let fed = matches.get_one::<feeds::Kind>("feed");
+    let physical = matches.get_one::<feeds::Addressing>("addressing") == Some(&feeds::Addressing::Physical);
+    let needs = [("values", fed.is_some_and(|f| f.needs_values())), ("paddr", fed.is_some() && physical)];
+    for (key, _) in needs.iter().filter(|n| n.1) {
+        if analyzer.as_ref().is_some_and(|a| a.ships && a.name == FEED_ANALYZER) && !opts.iter().any(|o| o.0 == *key) {
+            opts.push((key.to_string(), "on".into()));
+        }
     }
     // Built after the half inside QEMU, whose errors come first.
     let program = match &analyzer {

@@ -30,6 +30,12 @@ pub struct Control {
     /// Whole machines: trace only the kernel's code, or only programs'
     #[arg(long, value_name = "LEVEL", value_parser = ["user", "kernel"])]
     pub level: Option<String>,
+    /// Whole machines: trace only this address space, named by the physical address of its page tables
+    #[arg(long, value_name = "ROOT", value_parser = address)]
+    pub space: Option<u64>,
+    /// Whole machines: trace only while the guest's kernel module says that this program runs
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
     /// Do not trace the first N instructions of each thread
     #[arg(long, value_name = "N", conflicts_with = "every")]
     pub skip: Option<u64>,
@@ -63,6 +69,10 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
+fn address(text: &str) -> std::result::Result<u64, String> {
+    number(text).ok_or_else(|| "not a number, decimal or 0x…".into())
+}
+
 fn range(text: &str) -> std::result::Result<(u64, u64), String> {
     let parts = text.split_once('-').and_then(|(lo, hi)| Some((number(lo)?, number(hi)?)));
     match parts {
@@ -73,6 +83,19 @@ fn range(text: &str) -> std::result::Result<(u64, u64), String> {
 }
 
 impl Control {
+    /// What makes no sense for a program.
+    pub fn fit_program(&self) -> Result<()> {
+        let given =
+            [("level", self.level.is_some()), ("space", self.space.is_some()), ("process", self.process.is_some())];
+        match given.iter().find(|g| g.1) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Usage {
+                what: format!("--{name} is for whole machines, and this is a program"),
+                hint: "trapline run --system ISA -- QEMU-ARGUMENTS runs a machine".into(),
+            }),
+        }
+    }
+
     /// As options of `-trapline`, for this program.
     pub fn settings(&self, program: &Path) -> Result<Vec<String>> {
         let doubled = |text: &str| text.replace(',', ",,");
@@ -92,6 +115,12 @@ impl Control {
         }
         if let Some(level) = &self.level {
             add("level", level.clone());
+        }
+        if let Some(space) = self.space {
+            add("space", format!("{space:#x}"));
+        }
+        if let Some(process) = &self.process {
+            add("process", process.clone());
         }
         for (lo, hi) in self.functions(program)? {
             add("image-range", format!("{lo:#x}-{hi:#x}"));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use consumer::recording::{Recorder, Tee};
-use consumer::{Analysis, Format, Polled, Receiver, Source};
+use consumer::{Analysis, By, Format, Polled, Receiver, Source};
 
 use crate::error::At;
 use crate::run::{self, Prepared};
@@ -70,8 +70,8 @@ pub fn augment(mut command: Command) -> Command {
     let by = clap::Arg::new("by")
         .long("by")
         .value_name("WHAT")
-        .value_parser(["roi"])
-        .help("Break the results down by the program's regions of interest");
+        .value_parser(["roi", "process"])
+        .help("Break the results down by the guest's regions of interest, or by process: of a whole machine whose kernel has Trapline's module");
     command.next_help_heading(None::<&str>).arg(by)
 }
 
@@ -83,10 +83,12 @@ pub fn analysis(name: &str, matches: &ArgMatches, format: Format) -> Result<Box<
                 let args = <$args>::from_arg_matches(matches)
                     .map_err(|e| Error::Bug(format!("the options of {name} were accepted and then were not: {e}")))?;
                 let mut analysis = args.analysis(format);
-                if matches.get_one::<String>("by").is_some() && !analysis.by_region() {
+                let by = matches.get_one::<String>("by");
+                let kind = if by.is_some_and(|by| by == "process") { By::Process } else { By::Region };
+                if let (Some(by), false) = (by, by.is_none() || analysis.by(kind)) {
                     return Err(Error::Usage {
                         what: format!("{name} cannot break its results down"),
-                        hint: "--by roi is for cache, calls, count and hotspots".into(),
+                        hint: format!("--by {by} is for cache, calls, count and hotspots"),
                     });
                 }
                 return Ok(analysis);

@@ -1,6 +1,6 @@
 //! What the command needs of the consuming half of an analyzer that ships.
 
-use crate::{Error, Options, Source, Summary};
+use crate::{By, Error, Options, Source, Summary};
 use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
@@ -41,8 +41,9 @@ pub trait Analysis: Send {
     /// The analyzer's name.
     fn name(&self) -> &'static str;
 
-    /// Asks for results by region of interest, too. `false`: it cannot.
-    fn by_region(&mut self) -> bool {
+    /// Asks for results broken down, too. `false`: it cannot.
+    fn by(&mut self, by: By) -> bool {
+        let _ = by;
         false
     }
 

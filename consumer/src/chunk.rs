@@ -11,7 +11,7 @@ use crate::exec::BlockExec;
 use crate::layout::{EXECUTED_MASK, EXECUTED_SHIFT, FLAG_PARTIAL, WORDS_SHIFT, kind};
 use pipe::receiver::{Part, StreamInfo};
 use pipe::record::{Record, Words};
-use pipe::table::{Head, Heads, Table, value_words};
+use pipe::table::{Head, Heads, Table, extra_words};
 
 /// A run of whole records of one stream.
 #[derive(Clone, Copy)]
@@ -188,7 +188,7 @@ impl<'a> Items<'a> {
             if kind == kind::ACCESS {
                 let mut i = 1;
                 while let Some(info) = payload.get(i) {
-                    i += 2 + value_words(info, info as u32);
+                    i += 2 + extra_words(info, info as u32);
                 }
                 if i != payload.len() {
                     return Err(self.fail(at + i.min(payload.len()), "an access is cut off"));

@@ -5,10 +5,10 @@
 //! * Static accesses stand in the block's slots, those of helpers in the records after it; both come out in program order.
 //! * An instruction that QEMU takes up again (a repeat loop, a block that crosses a chunk's end) has accesses in several parts; it retires in the last one.
 
-use crate::layout::{FLAG_ABORTED, FLAG_PARTIAL, FLAG_REEXEC, FLAG_SPLIT, info, kind};
+use crate::layout::{FLAG_ABORTED, FLAG_PARTIAL, FLAG_REEXEC, FLAG_SPLIT, info, kind, physical};
 use crate::{Event, Sums};
 use pipe::record::Words;
-use pipe::table::{AccessInfo, BlockInfo, Head, InsnInfo, Table, value_words};
+use pipe::table::{AccessInfo, BlockInfo, Head, InsnInfo, Table, extra_words, value_words};
 use std::fmt;
 
 /// How an execution of a block ended.
@@ -305,6 +305,39 @@ pub struct Access {
     flags: u16,
     /// The value read or written, if it was asked for: a number below 2^(8*size).
     pub value: Option<u128>,
+    physical: [u64; 2],
+}
+
+/// Where in the machine an access went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Physical {
+    /// Guest physical address.
+    pub addr: u64,
+    /// What is there.
+    pub kind: PhysicalKind,
+}
+
+/// What is at a physical address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PhysicalKind {
+    /// Memory.
+    Ram,
+    /// Memory that cannot be written like memory.
+    Rom,
+    /// A device.
+    Io,
+}
+
+impl Physical {
+    fn of(word: u64) -> Option<Physical> {
+        let kind = match word >> physical::SHIFT {
+            physical::RAM => PhysicalKind::Ram,
+            physical::ROM => PhysicalKind::Rom,
+            physical::IO => PhysicalKind::Io,
+            _ => return None,
+        };
+        Some(Physical { addr: word & ((1 << physical::SHIFT) - 1), kind })
+    }
 }
 
 impl Access {
@@ -315,7 +348,22 @@ impl Access {
             let whole = if size > 8 { low | u128::from(word(1)) << 64 } else { low };
             if size < 16 { whole & ((1 << (8 * size)) - 1) } else { whole }
         });
-        Access { insn, addr, size, flags: (bits >> 32) as u16, value }
+        let physical = match bits & info::PADDR {
+            0 => [0; 2],
+            _ => {
+                let at = value_words(bits, size);
+                [word(at), word(at + 1)]
+            }
+        };
+        Access { insn, addr, size, flags: (bits >> 32) as u16, value, physical }
+    }
+    /// Where its first byte is, if it was asked for and QEMU knew.
+    pub fn physical(self) -> Option<Physical> {
+        Physical::of(self.physical[0])
+    }
+    /// Where the first byte of the next page is, if the access reaches it.
+    pub fn physical_next(self) -> Option<Physical> {
+        Physical::of(self.physical[1])
     }
     fn has(self, bit: u64) -> bool {
         u64::from(self.flags) << 32 & bit != 0
@@ -556,7 +604,7 @@ impl Accesses<'_> {
             match (helper, self.statics.get(self.next_static)) {
                 (Some(bits), s) if s.is_none() || (bits >> info::ORDER_SHIFT & 0xff) as usize <= self.next_static => {
                     let (at, size) = (self.at, bits as u32);
-                    self.at += 2 + value_words(bits, size);
+                    self.at += 2 + extra_words(bits, size);
                     let bits = bits & ((1 << info::ORDER_SHIFT) - 1);
                     return Some(Access::new(self.insn, bits, size, self.records.get(at + 1)?, |i| {
                         self.records.get(at + 2 + i).unwrap_or(0)

@@ -52,12 +52,14 @@ pub use chunk::{Blocks, Chunk, Item, Items};
 pub use engine::{Consumer, Options, Source, Summary, default_workers, run};
 pub use error::Error;
 pub use event::{EndReason, Event, GuestEvent};
-pub use exec::{Access, Accesses, BlockAccesses, BlockExec, InsnExec, Insns, PlainAccesses, State, Status};
+pub use exec::{
+    Access, Accesses, BlockAccesses, BlockExec, InsnExec, Insns, Physical, PhysicalKind, PlainAccesses, State, Status,
+};
 pub use pipe::layout;
 pub use pipe::receiver::{Part, Polled, ProcessInfo as Process, Receiver, StreamInfo as Stream};
 pub use pipe::table::{AccessInfo, BlockInfo, InsnInfo, Table, TableInfo, Totals};
 pub use pool::Pool;
 #[cfg(feature = "clap")]
 pub use program::program;
-pub use regions::{RegionChange, RegionNames, Regions};
+pub use regions::{By, RegionChange, RegionNames, Regions};
 pub use tally::{Sums, Tally};

@@ -1,40 +1,61 @@
-//! Regions of interest, as the guest marks them through the backdoor: which one is open in a stream.
+//! What results are broken down by: regions of interest, as the guest marks them through the backdoor, or the processes that its kernel says
+//! it runs (`guest-lib/module`).
 //!
 //! Rules:
 //! * What happens belongs to the innermost region that is open. An end closes the innermost region of its name (of its number, if it has no
 //!   name), and those that began within it; one without a beginning is nothing.
+//! * A process runs from the event `switch` that names it, as the kernel has decided, to the next one. Its name is the thread name before.
 
 use crate::{Event, GuestEvent};
 use std::collections::HashMap;
 
-/// A change of the open regions.
+/// What results are broken down by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Regions of interest.
+    Region,
+    /// Processes of a guest's kernel.
+    Process,
+}
+
+/// A change of the open regions, or of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionChange {
     /// A region begins.
     Begin(String),
     /// It ends.
     End(String),
+    /// The process that is switched to has this name.
+    Name(String),
+    /// It runs: its number.
+    Switch(u64),
 }
 
 impl RegionChange {
-    /// What an event does to the regions, if anything.
-    pub fn of(event: &Event) -> Option<RegionChange> {
+    /// What an event does, if anything.
+    pub fn of(event: &Event, by: Option<By>) -> Option<RegionChange> {
         let Event::Guest { what, .. } = event else { return None };
         let named = |id: &u64, name: &[u8]| match name {
             [] => format!("#{id}"),
             name => String::from_utf8_lossy(name).into_owned(),
         };
-        match what {
-            GuestEvent::RoiBegin { id, name } => Some(RegionChange::Begin(named(id, name))),
-            GuestEvent::RoiEnd { id, name } => Some(RegionChange::End(named(id, name))),
+        match (by?, what) {
+            (By::Region, GuestEvent::RoiBegin { id, name }) => Some(RegionChange::Begin(named(id, name))),
+            (By::Region, GuestEvent::RoiEnd { id, name }) => Some(RegionChange::End(named(id, name))),
+            (By::Process, GuestEvent::ThreadName { name }) => {
+                Some(RegionChange::Name(String::from_utf8_lossy(name).into_owned()))
+            }
+            (By::Process, GuestEvent::Event { name, args, .. }) if name == b"switch" => {
+                Some(RegionChange::Switch(args[2]))
+            }
             _ => None,
         }
     }
 }
 
-/// The open regions of a stream, the innermost last.
+/// The open regions of a stream, the innermost last; or the process that runs, and the name of the one that comes.
 #[derive(Clone, Debug, Default)]
-pub struct Regions(Vec<String>);
+pub struct Regions(Vec<String>, String);
 
 /// A guest that only begins regions does not fill the memory.
 const MOST_OPEN: usize = 1024;
@@ -58,6 +79,8 @@ impl Regions {
                     self.0.truncate(i);
                 }
             }
+            RegionChange::Name(name) => self.1 = name,
+            RegionChange::Switch(number) => self.0 = vec![format!("{} [{number}]", self.1)],
         }
     }
 }
@@ -124,6 +147,13 @@ mod tests {
         assert_eq!(r.current(), "a");
         r.change(end("a"));
         assert_eq!(r.current(), "");
+        r.change(RegionChange::Name("sh".into()));
+        r.change(RegionChange::Switch(7));
+        r.change(RegionChange::Name("ls".into()));
+        assert_eq!(r.current(), "sh [7]");
+        r.change(RegionChange::Switch(8));
+        assert_eq!(r.current(), "ls [8]");
+        r.change(end("ls [8]"));
         (0..5000).for_each(|_| r.change(begin("x")));
         assert_eq!(r.0.len(), MOST_OPEN);
     }

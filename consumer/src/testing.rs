@@ -7,7 +7,7 @@ use pipe::layout::{
     EXECUTED_SHIFT, FLAG_PARTIAL, INSN_TRACED, TABLE_HEADER, TABLE_MAGIC, VERSION, WORDS_SHIFT, info, kind,
 };
 use pipe::receiver::{Part, Polled, ProcessInfo, StreamInfo};
-use pipe::table::{Table, value_words};
+use pipe::table::{Table, extra_words};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -102,7 +102,7 @@ impl TableBuilder {
                 let b: Vec<u8> =
                     [i as u16, slot, a.size, (a.bits >> 32) as u16].iter().flat_map(|v| v.to_ne_bytes()).collect();
                 access_words.extend(pack(&b));
-                slot += u16::from(a.bits & info::OPTIONAL != 0) + 1 + value_words(a.bits, a.size.into()) as u16;
+                slot += u16::from(a.bits & info::OPTIONAL != 0) + 1 + extra_words(a.bits, a.size.into()) as u16;
             }
             code.extend(&insn.bytes);
         }

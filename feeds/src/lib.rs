@@ -14,4 +14,5 @@ pub mod simpoint;
 pub mod sink;
 pub mod stf;
 
+pub use memory::Addressing;
 pub use report::{Args, Kind};

@@ -12,12 +12,13 @@
 //! | `gem5` | packets, protobuf | gem5's `src/proto/packet.proto` |
 //!
 //! Time is the number of retired instructions times the cycles of each (`--cpi`). With `--filter` addresses are lines of 64 bytes, and writes come when dirty
-//! lines make room; without it each access is itself. Merged streams share the time and the caches. Dinero and lackey have the instructions, too, and take no filter. Addresses are virtual, and what devices do is absent.
+//! lines make room; without it each access is itself. Merged streams share the time and the caches. Dinero and lackey have the instructions, too, and take no filter. Addressing are virtual, or physical in
+//! whole machines if asked for (instructions' stay virtual): an access that crosses pages is two then, and those of devices' registers are left out. What devices do is absent.
 
 use crate::filter::{Filter, LINE, Shapes};
 use crate::linear::{Feed, Insn};
 use crate::sink::{Outputs, Sink, Spread};
-use consumer::{BlockInfo, Error, Stream, TableInfo};
+use consumer::{Access, BlockInfo, Error, Physical, PhysicalKind, Stream, TableInfo};
 use std::io::Write;
 use std::sync::Mutex;
 
@@ -51,6 +52,20 @@ pub struct Totals {
     pub writes: u64,
     /// Accesses of the program.
     pub accesses: u64,
+    /// Accesses of devices, which are not memory; with physical addresses.
+    pub devices: u64,
+    /// Accesses whose physical address is not known.
+    pub unknown: u64,
+}
+
+/// Which addresses are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Addressing {
+    /// Those of the program
+    #[default]
+    Virtual,
+    /// Those of the machine's memory
+    Physical,
 }
 
 /// The feed.
@@ -59,6 +74,7 @@ pub struct Memory<'o> {
     shapes: Shapes,
     /// Cycles for an instruction.
     cpi: f64,
+    addressing: Addressing,
     outputs: &'o Outputs,
     totals: Mutex<Totals>,
     /// All streams' state if they are merged; made when the first one begins.
@@ -67,9 +83,9 @@ pub struct Memory<'o> {
 
 impl<'o> Memory<'o> {
     /// Writes in `style` what passes caches of these `shapes`.
-    pub fn new(style: Style, shapes: Shapes, cpi: f64, outputs: &'o Outputs) -> Self {
+    pub fn new(style: Style, shapes: Shapes, cpi: f64, addressing: Addressing, outputs: &'o Outputs) -> Self {
         let merged = (outputs.spread() == Spread::Merged).then(Mutex::default);
-        Memory { style, shapes, cpi, outputs, totals: Mutex::default(), merged }
+        Memory { style, shapes, cpi, addressing, outputs, totals: Mutex::default(), merged }
     }
 
     /// Completes what was merged, after the last stream.
@@ -169,14 +185,16 @@ impl Memory<'_> {
         let mut filter = state.filter.take();
         state.totals.accesses += insn.accesses.len() as u64;
         for a in insn.accesses {
-            match &mut filter {
-                None => self.access(state, cycle, pc, (a.addr, a.size.into()), a.is_store()),
-                Some(filter) => {
-                    let last = a.addr.saturating_add(u64::from(a.size.max(1)) - 1);
-                    for line in a.addr / LINE..=last / LINE {
-                        filter.access(line, a.is_store(), &mut |line, write| {
-                            self.access(state, cycle, pc, (line * LINE, LINE), write);
-                        });
+            for (addr, size) in self.parts(a, &mut state.totals).into_iter().flatten() {
+                match &mut filter {
+                    None => self.access(state, cycle, pc, (addr, size), a.is_store()),
+                    Some(filter) => {
+                        let last = addr.saturating_add(size.max(1) - 1);
+                        for line in addr / LINE..=last / LINE {
+                            filter.access(line, a.is_store(), &mut |line, write| {
+                                self.access(state, cycle, pc, (line * LINE, LINE), write);
+                            });
+                        }
                     }
                 }
             }
@@ -190,6 +208,33 @@ impl Memory<'_> {
         }
     }
 
+    /// Addressing and sizes of an access.
+    fn parts(&self, a: &Access, totals: &mut Totals) -> [Option<(u64, u64)>; 2] {
+        let size = u64::from(a.size);
+        if self.addressing == Addressing::Virtual {
+            return [Some((a.addr, size)), None];
+        }
+        let next = a.physical_next();
+        let first = match next {
+            None => size,
+            // Pages are of 1 KiB or more: larger accesses, which are footprints, of 4 KiB.
+            Some(_) => (a.addr | if size < 1024 { 1023 } else { 4095 }) + 1 - a.addr,
+        };
+        let mut part = |place: Option<Physical>, size| match place {
+            None => {
+                totals.unknown += 1;
+                None
+            }
+            Some(Physical { kind: PhysicalKind::Io, .. }) => {
+                totals.devices += 1;
+                None
+            }
+            Some(Physical { addr, .. }) => Some((addr, size)),
+        };
+        let head = part(a.physical(), first.min(size));
+        [head, next.and_then(|n| part(Some(n), size.saturating_sub(first)))]
+    }
+
     /// An output is complete.
     fn close(&self, mut state: Lane) -> Result<(), Error> {
         if let (Some((bubbles, load)), Some(sink)) = (state.load, &mut state.sink) {
@@ -199,6 +244,8 @@ impl Memory<'_> {
         all.reads += state.totals.reads;
         all.writes += state.totals.writes;
         all.accesses += state.totals.accesses;
+        all.devices += state.totals.devices;
+        all.unknown += state.totals.unknown;
         if let Some(sink) = state.sink {
             self.outputs.closed(sink.finish()?);
         }

@@ -5,7 +5,7 @@ use crate::columnar::Columnar;
 use crate::drmemtrace::Drmemtrace;
 use crate::filter::Shapes;
 use crate::linear::{Feed, Lanes, Linear};
-use crate::memory::{Memory, Style};
+use crate::memory::{Addressing, Memory, Style};
 use crate::simpoint::Vectors;
 use crate::sink::{Outputs, Spread};
 use crate::stf::Stf;
@@ -86,6 +86,9 @@ pub struct Args {
     /// Memory feeds: cycles that stand for an instruction
     #[arg(long, value_name = "CYCLES", default_value_t = 1.0, requires = "feed")]
     pub cpi: f64,
+    /// Memory feeds of whole machines: which addresses
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t, requires = "feed")]
+    pub addressing: Addressing,
     /// bbv, parquet: instructions of an interval
     #[arg(long, value_name = "N", default_value_t = 10_000_000, requires = "feed")]
     pub interval: u64,
@@ -112,6 +115,10 @@ impl Args {
             Some(
                 "--streams merged is for feeds of memory: dramsim3 ramulator ramulator2 ramulator2-ooo dramsys dinero lackey gem5; \
                  in the others each instruction is followed by its thread's next one",
+            )
+        } else if self.addressing == Addressing::Physical && kind.memory().is_none() {
+            Some(
+                "--addressing physical is for feeds of memory: dramsim3 ramulator ramulator2 ramulator2-ooo dramsys dinero lackey gem5",
             )
         } else if kind == Kind::Stf && output.extension().is_some_and(|e| e == "zstf") {
             Some(
@@ -213,15 +220,26 @@ impl Analysis for Written {
                     return Err(Error::Consumer(format!("the feed {kind:?} is none of memory")));
                 };
                 let outputs = outputs(if style == Style::Gem5 { ".gem5.gz" } else { ".trace.gz" })?;
-                let feed = Memory::new(style, self.args.filter.clone().unwrap_or_default(), self.args.cpi, &outputs);
+                let shapes = self.args.filter.clone().unwrap_or_default();
+                let feed = Memory::new(style, shapes, self.args.cpi, self.args.addressing, &outputs);
                 // With one worker parts come in the order in which they were handed over.
                 let one = Options { workers: 1 };
                 let merged = self.args.streams == Spread::Merged;
                 let driven = Self::drive(source, if merged { &one } else { options }, &feed)?;
                 feed.finish()?;
                 let t = feed.totals();
-                let report = json!({"reads": t.reads, "writes": t.writes, "accesses": t.accesses});
-                let text = format!("{} reads, {} writes of {} accesses\n", t.reads, t.writes, t.accesses);
+                if self.args.addressing == Addressing::Physical && t.accesses > 0 && t.unknown == t.accesses {
+                    return Err(Error::Consumer(
+                        "there are no physical addresses: the guest is a program, not a machine, or was recorded without them (trapline record --opt paddr=on)".into(),
+                    ));
+                }
+                let mut report = json!({"reads": t.reads, "writes": t.writes, "accesses": t.accesses});
+                let mut text = format!("{} reads, {} writes of {} accesses\n", t.reads, t.writes, t.accesses);
+                if self.args.addressing == Addressing::Physical {
+                    report["of_devices"] = json!(t.devices);
+                    report["address_unknown"] = json!(t.unknown);
+                    text += &format!("left out: {} of devices, {} whose address is not known\n", t.devices, t.unknown);
+                }
                 (outputs.written(), driven, report, text)
             }
         };

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-or-later
 /*
- * Tells Trapline which process runs: an event and the task's name at each switch, and page faults and interrupts if asked.
+ * Tells Trapline which process runs: its name and an event at each switch and exec, and page faults and interrupts if asked.
  *
  * Loaded where nobody answers it does nothing at all: no tracepoint is hooked.
  *
+ *   thread name         of the process that runs now (its first thread's)
  *   event "switch"      pid before, pid now, process (tgid) now
  *   event "fault"       address, error code, 1 if in user mode      (faults=1)
  *   event "irq"         number, 1 at its start and 0 at its end     (interrupts=1)
  */
+#include <linux/binfmts.h>
 #include <linux/interrupt.h>
 #include <linux/kernel.h>
 #include <linux/module.h>
@@ -36,8 +38,15 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 static void on_switch(void *data, bool preempt, struct task_struct *prev, struct task_struct *next)
 #endif
 {
+	trapline_thread_name(next->group_leader->comm);
 	trapline_event(switch_id, prev->pid, next->pid, next->tgid, 0);
-	trapline_thread_name(next->comm);
+}
+
+/* It goes on under another name. */
+static void on_exec(void *data, struct task_struct *task, pid_t old_pid, struct linux_binprm *bprm)
+{
+	trapline_thread_name(task->group_leader->comm);
+	trapline_event(switch_id, old_pid, task->pid, task->tgid, 0);
 }
 
 static void on_fault_user(void *data, unsigned long address, struct pt_regs *regs, unsigned long code)
@@ -69,6 +78,7 @@ struct hook {
 
 static struct hook hooks[] = {
 	{ "sched_switch", on_switch, NULL },
+	{ "sched_process_exec", on_exec, NULL },
 	{ "page_fault_user", on_fault_user, &faults },
 	{ "page_fault_kernel", on_fault_kernel, &faults },
 	{ "irq_handler_entry", on_irq_entry, &interrupts },

@@ -21,8 +21,8 @@ extern "C" {
  * Bump on every change below. The number is part of a symbol that the library
  * defines and QEMU refers to, so that a mismatch is a link error naming it.
  */
-#define TRAPLINE_ABI 3
-#define TRAPLINE_ABI_SYMBOL trapline_abi_version_3
+#define TRAPLINE_ABI 4
+#define TRAPLINE_ABI_SYMBOL trapline_abi_version_4
 extern const uint32_t TRAPLINE_ABI_SYMBOL;
 
 /*
@@ -48,6 +48,12 @@ extern const uint32_t TRAPLINE_ABI_SYMBOL;
  * @left_pc: where the vCPU was when it last left QEMU's execution loop.
  * @number: the interrupt that is being delivered, or -1.
  * @changes: TRAPLINE_CHANGE_*.
+ * @root, @asid: the address space, as trapline_context() was told last.
+ * @physical: of the access that trapline_access() is told of, if it is flagged
+ *            so: address | TRAPLINE_PHYSICAL_* of its first byte, and of the
+ *            next page's first if it reaches there; 0 if not known.
+ * @elsewhere: not 0: it runs an address space or a process that is not to be
+ *             traced, whatever @traced says.
  */
 typedef struct TraplineVcpu {
     uint64_t *cursor;
@@ -69,6 +75,11 @@ typedef struct TraplineVcpu {
     uint64_t left_pc;
     int32_t number;
     uint32_t changes;
+    uint64_t root;
+    uint64_t asid;
+    uint64_t physical[2];
+    uint32_t elsewhere;
+    uint32_t reserved;
 } TraplineVcpu;
 
 /* Full system: what is told when the vCPU executes again. */
@@ -76,6 +87,11 @@ typedef struct TraplineVcpu {
 #define TRAPLINE_CHANGE_LEFT   2u /* @left_pc is valid */
 #define TRAPLINE_CHANGE_HALTED 4u
 #define TRAPLINE_CHANGE_PCREL  8u /* its blocks are pc-relative if not traced */
+
+/* What is at a physical address. Addresses have 56 bits. */
+#define TRAPLINE_PHYSICAL_RAM (1ull << 56)
+#define TRAPLINE_PHYSICAL_ROM (2ull << 56)
+#define TRAPLINE_PHYSICAL_IO  (3ull << 56)
 
 /* Set in the block numbers of @context and @left_block: it has no words. */
 #define TRAPLINE_BLOCK_UNTRACED (1u << 31)
@@ -86,6 +102,8 @@ typedef struct TraplineVcpu {
 #define TRAPLINE_CONTEXT_STORE_VALUE 8u
 #define TRAPLINE_CONTEXT_LOAD_ACTIONS  16u
 #define TRAPLINE_CONTEXT_STORE_ACTIONS 32u
+#define TRAPLINE_CONTEXT_LOAD_PADDR  64u
+#define TRAPLINE_CONTEXT_STORE_PADDR 128u
 
 /* ---- the points: called while translating ---------------------------- */
 
@@ -132,6 +150,7 @@ typedef struct TraplineAccess {
 #define TRAPLINE_ACCESS_VALUE       (1u << 4)
 #define TRAPLINE_ACCESS_OPTIONAL    (1u << 5)
 #define TRAPLINE_ACCESS_FOOTPRINT   (1u << 6)
+#define TRAPLINE_ACCESS_PADDR       (1u << 7)
 /* To the analyzer only: made in a helper, if at all. */
 #define TRAPLINE_ACCESS_HELPER      (1u << 16)
 
@@ -227,6 +246,7 @@ typedef struct TraplinePoint {
 #define TRAPLINE_WANT_TRACE 1u
 #define TRAPLINE_WANT_VALUE 2u
 #define TRAPLINE_WANT_ONCE  4u
+#define TRAPLINE_WANT_PADDR 8u /* full system */
 
 /* Filled in by an analyzer; one that it leaves out is not called at all. */
 void trapline_point_fetch(const TraplineInsn *insn, TraplinePoint *point);
@@ -411,8 +431,11 @@ void trapline_exception(TraplineVcpu *vcpu, int number, uint64_t from,
                         uint64_t to);
 void trapline_interrupt(TraplineVcpu *vcpu, int number, uint64_t from,
                         uint64_t to);
-/* The address space is another: physical address of its page tables. */
-void trapline_context(TraplineVcpu *vcpu, uint64_t root, uint64_t asid);
+/*
+ * The address space is another: physical address of its page tables, 0 where
+ * there is none. Returns whether trapline_follow() is to be called with PLACE.
+ */
+bool trapline_context(TraplineVcpu *vcpu, uint64_t root, uint64_t asid);
 /* The pc was set from outside. */
 void trapline_moved(TraplineVcpu *vcpu, uint32_t reason, uint64_t from,
                     uint64_t to);
@@ -499,6 +522,8 @@ void trapline_backdoor(TraplineVcpu *vcpu, TraplineCall *call);
 
 #define TRAPLINE_FOLLOW_START 4u
 #define TRAPLINE_FOLLOW_STOP  5u
+/* @elsewhere is set anew, as the address space that runs says. */
+#define TRAPLINE_FOLLOW_PLACE 6u
 /*
  * @traced changes between blocks, as another vCPU's call or the analyzer asked;
  * the vCPU goes on at @pc.

@@ -86,6 +86,10 @@ pub(crate) struct Options {
     image_ranges: Vec<(u64, u64)>,
     /// Full system: only code with privileges, or only code without.
     level: Option<Level>,
+    /// Full system: only this address space, by its root.
+    space: Option<u64>,
+    /// Full system: only while the guest says that it runs this.
+    process: Option<String>,
     /// Instructions before a window, and in it.
     skip: u64,
     count: Option<u64>,
@@ -107,6 +111,8 @@ impl Default for Options {
             ranges: Vec::new(),
             image_ranges: Vec::new(),
             level: None,
+            space: None,
+            process: None,
             skip: 0,
             count: None,
             periodic: false,
@@ -158,6 +164,13 @@ impl Options {
                     _ => return Err(format!("-trapline level={value}: user or kernel is expected")),
                 })
             }
+            "space" => {
+                use crate::FromOption;
+                let root = u64::from_option(value);
+                self.space =
+                    Some(root.ok_or_else(|| format!("-trapline {key}={value}: {} is expected", u64::EXPECTED))?);
+            }
+            "process" => self.process = Some(value.to_string()),
             "image-range" => self.image_ranges.push(range(key, value)?),
             _ => return Ok(false),
         }
@@ -276,6 +289,8 @@ struct Backdoor {
     depth: AtomicU32,
     filter: RwLock<Filter>,
     filtering: AtomicBool,
+    /// The one address space that is traced: its root and number.
+    space: Mutex<Option<Space>>,
 }
 
 static BACKDOOR: OnceLock<Backdoor> = OnceLock::new();
@@ -291,10 +306,49 @@ pub(crate) fn init(options: &Options, start: bool) -> bool {
         depth: AtomicU32::new(u32::from(start)),
         filtering: AtomicBool::new(!options.ranges.is_empty() || !options.image_ranges.is_empty()),
         filter: RwLock::new(Filter { within: options.ranges.clone(), without: Vec::new() }),
+        space: Mutex::new(options.space.map(Space::Root)),
         options: options.clone(),
     });
     debug_assert!(made.is_ok(), "QEMU starts once");
     start
+}
+
+/// An address space, as the guest's registers name it.
+#[derive(Clone, Copy, PartialEq)]
+enum Space {
+    Root(u64),
+    /// Where page tables have no root that the processor knows.
+    Number(u64),
+}
+
+impl Space {
+    fn of(v: &TraplineVcpu) -> Space {
+        if v.root == 0 && v.asid != 0 { Space::Number(v.asid) } else { Space::Root(v.root) }
+    }
+}
+
+/// Why a vCPU is elsewhere: bits.
+mod elsewhere {
+    pub const SPACE: u32 = 1;
+    pub const PROCESS: u32 = 2;
+}
+
+/// How deep a vCPU is traced; 0 while it is elsewhere.
+pub(crate) fn depth(v: &TraplineVcpu) -> u32 {
+    if v.elsewhere == 0 { v.traced } else { 0 }
+}
+
+impl Backdoor {
+    /// Where the vCPU is, by its address space.
+    fn place(&self, v: &TraplineVcpu) -> u32 {
+        let other = locked(&self.space).is_some_and(|space| space != Space::of(v));
+        v.elsewhere & !elsewhere::SPACE | if other { elsewhere::SPACE } else { 0 }
+    }
+}
+
+/// Whether the vCPU is elsewhere now, or no more.
+pub(crate) fn place_changes(v: &TraplineVcpu) -> bool {
+    BACKDOOR.get().is_some_and(|b| b.place(v) != v.elsewhere)
 }
 
 /// The program is loaded `bias` bytes above the addresses in its file.
@@ -362,6 +416,8 @@ pub unsafe extern "C" fn trapline_vcpu_created(vcpu: *mut TraplineVcpu) {
     let v = unsafe { &mut *vcpu };
     let Some(b) = BACKDOOR.get() else { return };
     v.traced = b.depth.load(Ordering::Relaxed);
+    v.elsewhere = if b.options.process.is_some() { elsewhere::PROCESS } else { 0 };
+    v.elsewhere = b.place(v);
     v.window = 0;
     v.counted = 0;
     v.left = 0;
@@ -387,7 +443,8 @@ pub unsafe extern "C" fn trapline_window(vcpu: *mut TraplineVcpu, pc: u64) {
     // Even: before a window; odd: in it.
     let opens = v.window % 2 == 0;
     v.window = v.window.wrapping_add(1);
-    let (old, new) = (v.traced, if opens { v.traced.saturating_add(1) } else { v.traced.saturating_sub(1) });
+    let old = depth(v);
+    let new = if opens { v.traced.saturating_add(1) } else { v.traced.saturating_sub(1) };
     let next = match (opens, o.count, o.periodic) {
         (true, Some(count), _) => count,
         (false, _, true) => o.skip,
@@ -401,6 +458,7 @@ pub unsafe extern "C" fn trapline_window(vcpu: *mut TraplineVcpu, pc: u64) {
         return;
     }
     v.traced = new;
+    let new = depth(v);
     if new != old {
         let kind = if opens { kind::TRACE_START } else { kind::TRACE_STOP };
         // SAFETY: by contract.
@@ -416,6 +474,7 @@ mod action {
     /// The analyzer asks it of its own vCPU.
     pub const START: u64 = crate::ffi::TRAPLINE_FOLLOW_START as u64;
     pub const STOP: u64 = crate::ffi::TRAPLINE_FOLLOW_STOP as u64;
+    pub const PLACE: u64 = crate::ffi::TRAPLINE_FOLLOW_PLACE as u64;
     pub const SHIFT: u32 = 8;
 }
 
@@ -427,19 +486,25 @@ mod action {
 pub unsafe extern "C" fn trapline_follow(vcpu: *mut TraplineVcpu, what: u64, pc: u64) {
     // SAFETY: by contract.
     let v = unsafe { &mut *vcpu };
-    let old = v.traced;
+    let old = depth(v);
     match what & 0xff {
         action::DEEPER => v.traced = v.traced.saturating_add(1),
         action::LESS => v.traced = v.traced.saturating_sub(1),
         action::START => v.traced = v.traced.saturating_add(1),
         action::STOP => v.traced = v.traced.saturating_sub(1),
+        action::PLACE => v.elsewhere = BACKDOOR.get().map_or(0, |b| b.place(v)),
         _ => v.traced = (what >> action::SHIFT) as u32,
     }
-    let scope = if matches!(what & 0xff, action::START | action::STOP) { scope::VCPU } else { scope::ALL };
-    if old != v.traced {
-        let kind = if v.traced > old { kind::TRACE_START } else { kind::TRACE_STOP };
+    let scope = match what & 0xff {
+        action::START | action::STOP => scope::VCPU,
+        action::PLACE => scope::PROCESS,
+        _ => scope::ALL,
+    };
+    let new = depth(v);
+    if old != new {
+        let kind = if new > old { kind::TRACE_START } else { kind::TRACE_STOP };
         // SAFETY: by contract.
-        unsafe { event(vcpu, kind, &[pc, scope, u64::from((*vcpu).traced)]) };
+        unsafe { event(vcpu, kind, &[pc, scope, u64::from(new)]) };
     }
 }
 
@@ -559,13 +624,15 @@ impl Serving<'_> {
             },
             op::ROI_BEGIN | op::ROI_END => self.roi(number == op::ROI_BEGIN),
             op::FILTER_RANGE => self.filter(),
+            op::SCOPE_ASID if self.arg(0) > 1 => Err(Errno::EINVAL),
             // There is one address space in user mode.
+            op::SCOPE_ASID if self.user_mode() => Ok(0),
             op::SCOPE_ASID => {
-                if self.user_mode() {
-                    Ok(0)
-                } else {
-                    Err(Errno::ENOSYS)
-                }
+                *locked(&self.b.space) = (self.arg(0) == 1).then(|| Space::of(self.vcpu));
+                self.call.action = action::PLACE;
+                self.call.actions |= TRAPLINE_ACT_OTHERS;
+                self.set_state(self.vcpu.traced, self.b.place(self.vcpu), scope::PROCESS);
+                Ok(0)
             }
             op::EVENT => {
                 let name = locked(&self.b.names).of(self.arg(0)).to_vec();
@@ -595,6 +662,11 @@ impl Serving<'_> {
             }
             op::RECV => self.receive(),
             op::THREAD_NAME => {
+                if let Some(process) = self.b.options.process.as_ref().filter(|_| !self.user_mode()) {
+                    let other = if process.as_bytes() == self.data { 0 } else { elsewhere::PROCESS };
+                    let place = self.vcpu.elsewhere & !elsewhere::PROCESS | other;
+                    self.set_state(self.vcpu.traced, place, scope::PROCESS);
+                }
                 self.tell(kind::THREAD_NAME, &[], Some(self.data));
                 Ok(0)
             }
@@ -691,8 +763,13 @@ impl Serving<'_> {
 
     /// The vCPU's new depth, as the stream is told.
     fn set_depth(&mut self, new: u32, scope: u64) {
-        let old = self.vcpu.traced;
-        self.vcpu.traced = new;
+        self.set_state(new, self.vcpu.elsewhere, scope);
+    }
+
+    fn set_state(&mut self, traced: u32, elsewhere: u32, scope: u64) {
+        let old = depth(self.vcpu);
+        (self.vcpu.traced, self.vcpu.elsewhere) = (traced, elsewhere);
+        let new = depth(self.vcpu);
         if new == old {
             return;
         }

@@ -364,6 +364,11 @@ impl<'p> When<'p, Mem> {
     pub fn trace_value(mut self) {
         self.action(ffi::TRAPLINE_DO_TRACE).n = ffi::TRAPLINE_WANT_VALUE.into();
     }
+
+    /// The access goes to the stream with its physical addresses; see [`MemPoint::trace_paddr`].
+    pub fn trace_paddr(mut self) {
+        self.action(ffi::TRAPLINE_DO_TRACE).n = ffi::TRAPLINE_WANT_PADDR.into();
+    }
 }
 
 impl FetchPoint<'_> {

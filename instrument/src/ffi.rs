@@ -7,11 +7,11 @@ include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
 /// The version of the header. QEMU refers to this symbol: if the patch was made for another version, the link fails
 /// and names the symbol of the version that it wanted.
 #[unsafe(no_mangle)]
-pub static trapline_abi_version_3: u32 = TRAPLINE_ABI;
+pub static trapline_abi_version_4: u32 = TRAPLINE_ABI;
 
 const _: () = {
-    assert!(TRAPLINE_ABI == 3);
-    assert!(size_of::<TraplineVcpu>() == 112);
+    assert!(TRAPLINE_ABI == 4);
+    assert!(size_of::<TraplineVcpu>() == 152);
     assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
     assert!(size_of::<TraplineAccess>() == 16);
@@ -36,5 +36,9 @@ const _: () = {
     assert!((TRAPLINE_ACCESS_VALUE as u64) << 32 == pipe::layout::info::VALUE);
     assert!((TRAPLINE_ACCESS_OPTIONAL as u64) << 32 == pipe::layout::info::OPTIONAL);
     assert!((TRAPLINE_ACCESS_FOOTPRINT as u64) << 32 == pipe::layout::info::FOOTPRINT);
+    assert!((TRAPLINE_ACCESS_PADDR as u64) << 32 == pipe::layout::info::PADDR);
+    assert!(TRAPLINE_PHYSICAL_RAM == pipe::layout::physical::RAM << pipe::layout::physical::SHIFT);
+    assert!(TRAPLINE_PHYSICAL_ROM == pipe::layout::physical::ROM << pipe::layout::physical::SHIFT);
+    assert!(TRAPLINE_PHYSICAL_IO == pipe::layout::physical::IO << pipe::layout::physical::SHIFT);
     assert!(TRAPLINE_WANT_TRACE == pipe::layout::INSN_TRACED as u32);
 };

@@ -67,7 +67,7 @@ pub(crate) fn split(options: &str) -> Vec<String> {
 
 pub(crate) const KEYS: &str = "socket=PATH, wait=CONSUMERS, start=on|off, follow-exec=on|off, chunk-size=BYTES, chunks=N, backdoor=on|off, user=on|off, \
      allow=exit+recv+select, recv=FOLDER, roi=NAME, range=LO-HI, image-range=LO-HI, \
-     level=user|kernel, map=ADDRESS:LENGTH:PROTECTION:OFFSET:FILE, \
+     level=user|kernel, space=ROOT, process=NAME, map=ADDRESS:LENGTH:PROTECTION:OFFSET:FILE, \
      skip=N, count=N, every=N, for=N, icount=on|off, opt.KEY=VALUE";
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {

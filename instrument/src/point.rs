@@ -178,6 +178,13 @@ impl MemPoint<'_> {
         self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_VALUE;
     }
 
+    /// The access goes to the stream with the physical addresses that it went to, of its first byte and of the next page if it reaches there,
+    /// and whether that is memory or a device: two more words, and a call that looks them up in QEMU's TLB. In user mode this is
+    /// [`MemPoint::trace`]. May be combined with [`MemPoint::trace_value`].
+    pub fn trace_paddr(&mut self) {
+        self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_PADDR;
+    }
+
     /// Only the first time that it is made since the code was seen first.
     pub fn once(&mut self) {
         self.0.wants |= ffi::TRAPLINE_WANT_TRACE | ffi::TRAPLINE_WANT_ONCE;

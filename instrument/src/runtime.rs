@@ -7,7 +7,7 @@ use crate::ffi::*;
 use crate::vcpu::Register;
 use crate::{Qemu, Vcpu, backdoor, hook, maps::Maps, options::Options, server, slots};
 use pipe::layout::{self, InsnEntry, kind};
-use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Shape, StreamMemory, Writer, fatal};
+use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Made, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -455,7 +455,10 @@ pub unsafe extern "C" fn trapline_access(
     }
     if wanted {
         // SAFETY: by contract.
-        unsafe { with(vcpu, |w, cursor, t| w.access(cursor, c, info, addr, (low, high), t)) }
+        unsafe {
+            let made = Made { info, addr, value: (low, high), physical: (*vcpu).physical };
+            with(vcpu, |w, cursor, t| w.access(cursor, c, &made, t))
+        }
     }
 }
 
@@ -843,7 +846,7 @@ pub unsafe extern "C" fn trapline_signal(vcpu: *mut TraplineVcpu, number: c_int,
 unsafe fn system_event(vcpu: *mut TraplineVcpu, kind: u8, payload: &[u64]) {
     // SAFETY: by contract.
     unsafe {
-        if (*vcpu).traced != 0 {
+        if backdoor::depth(&*vcpu) != 0 {
             event(vcpu, kind, payload);
         }
     }
@@ -874,12 +877,16 @@ pub unsafe extern "C" fn trapline_interrupt(vcpu: *mut TraplineVcpu, number: c_i
 /// # Safety
 /// As [`stream`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trapline_context(vcpu: *mut TraplineVcpu, root: u64, asid: u64) {
+pub unsafe extern "C" fn trapline_context(vcpu: *mut TraplineVcpu, root: u64, asid: u64) -> bool {
     // SAFETY: by contract.
     let running = unsafe { running(vcpu) };
     // Told whether the vCPU is traced or not: what is traced later runs in it.
     // SAFETY: by contract.
-    unsafe { with(vcpu, |w, c, t| w.record_in_block(c, running, kind::CONTEXT, &[root, asid], t)) }
+    unsafe {
+        with(vcpu, |w, c, t| w.record_in_block(c, running, kind::CONTEXT, &[root, asid], t));
+        ((*vcpu).root, (*vcpu).asid) = (root, asid);
+        backdoor::place_changes(&*vcpu)
+    }
 }
 
 /// See the header.

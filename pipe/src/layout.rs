@@ -50,7 +50,8 @@ pub const FLAG_SPLIT: u64 = 1 << 47;
 /// Kinds of `other` records.
 pub mod kind {
     /// Accesses made inside helpers or in loops of one instruction: payload word 0 is the context
-    /// (`0:16 | insn:16 | block:32` from the lowest bit up), then per access `info`, `addr` and, where `info` says so, one or two value words.
+    /// (`0:16 | insn:16 | block:32` from the lowest bit up), then per access `info`, `addr` and, where `info` says so, one or two value words
+    /// and two words of physical addresses.
     pub const ACCESS: u8 = 1;
     /// Follows in the next chunk on a split block: payload `insn:16 | slot words already valid:16` from the lowest bit up, then the block word again.
     pub const CONT: u8 = 2;
@@ -163,8 +164,23 @@ pub mod info {
     pub const OPTIONAL: u64 = 1 << 37;
     /// QEMU only knows the bytes touched together, not the single accesses.
     pub const FOOTPRINT: u64 = 1 << 38;
+    /// Full system: after the values come two words (see [`crate::layout::physical`]): of the first byte, and of the first byte of the next
+    /// page, 0 if the access does not reach it.
+    pub const PADDR: u64 = 1 << 39;
     /// Static slots completed in the same instruction before this access: bits 48..56.
     pub const ORDER_SHIFT: u32 = 48;
+}
+
+/// Words of physical addresses: `address:56 | kind:8` from the lowest bit up; 0 if it is not known.
+pub mod physical {
+    /// The kind's lowest bit.
+    pub const SHIFT: u32 = 56;
+    /// Memory.
+    pub const RAM: u64 = 1;
+    /// Memory that cannot be written like memory.
+    pub const ROM: u64 = 2;
+    /// A device.
+    pub const IO: u64 = 3;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -264,7 +280,7 @@ pub struct AccessEntry {
     /// Index of the instruction that makes it.
     pub insn: u16,
     /// Its first word, counted from the block word: 1 and up. An access has one word for the address, before it one
-    /// if `OPTIONAL`, after it the value words.
+    /// if `OPTIONAL`, after it the value words and those of physical addresses.
     pub slot: u16,
     /// Size in bytes.
     pub size: u16,

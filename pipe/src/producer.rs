@@ -10,6 +10,7 @@
 use crate::futex;
 use crate::layout::*;
 use crate::ring::{self, Line};
+use crate::table::{extra_words, value_words};
 use crate::table_writer::TableWriter;
 use crate::wire;
 use memmap2::MmapRaw;
@@ -334,27 +335,14 @@ impl Writer {
         *c.limit = std::ptr::null_mut();
     }
 
-    /// Appends an access made for `context` while its block runs. `info` as in [`crate::layout::info`], without the order.
-    pub fn access(
-        &mut self,
-        c: &mut Cursor<'_>,
-        context: Context,
-        info: u64,
-        addr: u64,
-        value: (u64, u64),
-        table: &TableWriter,
-    ) {
+    /// Appends an access made for `context` while its block runs.
+    pub fn access(&mut self, c: &mut Cursor<'_>, context: Context, made: &Made, table: &TableWriter) {
+        let Made { info, addr, value, physical } = *made;
         if self.closed {
             return;
         }
-        let values = if info & info::VALUE == 0 {
-            0
-        } else if info as u32 > 8 {
-            2
-        } else {
-            1
-        };
-        let need = 2 + values;
+        let values = value_words(info, info as u32);
+        let need = 2 + extra_words(info, info as u32);
         let mut at = self.at(c);
         let same = !self.record.is_null()
             && self.record_context.block == context.block
@@ -379,6 +367,10 @@ impl Writer {
             }
             if values > 1 {
                 at.add(3).write(value.1);
+            }
+            if info & info::PADDR != 0 {
+                at.add(2 + values).write(physical[0]);
+                at.add(3 + values).write(physical[1]);
             }
             at = at.add(need);
             let length = (at.offset_from(start) - 1) as u64;
@@ -542,17 +534,24 @@ impl Writer {
     }
 }
 
+/// An access made in a helper.
+#[derive(Clone, Copy, Debug)]
+pub struct Made {
+    /// As in [`crate::layout::info`], without the order.
+    pub info: u64,
+    /// Guest virtual address.
+    pub addr: u64,
+    /// Its value, low and high, if `info` says that it has one.
+    pub value: (u64, u64),
+    /// Where it went, if `info` says so; as in [`crate::layout::physical`].
+    pub physical: [u64; 2],
+}
+
 /// Words of a static slot.
 pub fn slot_len(a: &AccessEntry) -> u16 {
     let flag = |f: u64| a.flags & (f >> 32) as u16 != 0;
-    let value = if !flag(info::VALUE) {
-        0
-    } else if a.size > 8 {
-        2
-    } else {
-        1
-    };
-    1 + u16::from(flag(info::OPTIONAL)) + value
+    let extra = extra_words(u64::from(a.flags) << 32, u32::from(a.size)) as u16;
+    1 + u16::from(flag(info::OPTIONAL)) + extra
 }
 
 /// Stores a record's first word after the rest of the record.

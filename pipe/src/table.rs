@@ -62,11 +62,16 @@ impl AccessInfo {
     }
     /// Number of slot words.
     pub fn words(self) -> usize {
-        usize::from(self.is_optional()) + 1 + value_words(u64::from(self.flags) << 32, u32::from(self.size))
+        usize::from(self.is_optional()) + 1 + extra_words(u64::from(self.flags) << 32, u32::from(self.size))
     }
 }
 
-/// Number of value words of an access with these `info` bits and this size in bytes.
+/// Number of words after the address of an access with these `info` bits and this size in bytes: its value, its physical addresses.
+pub fn extra_words(info_bits: u64, size: u32) -> usize {
+    value_words(info_bits, size) + if info_bits & info::PADDR != 0 { 2 } else { 0 }
+}
+
+/// Those of its value.
 pub fn value_words(info_bits: u64, size: u32) -> usize {
     match (info_bits & info::VALUE != 0, size > 8) {
         (false, _) => 0,

@@ -149,6 +149,8 @@ use Isa::*;
 const X86: &[Isa] = &[X86_64];
 const EVERY: &[Isa] = &crate::ALL;
 
+const RISCV_MACHINE: &[&str] = &["-mcmodel=medany", "-march=rv64imac_zicsr", "-mabi=lp64", "-Wl,-n,-Ttext=0x80000000"];
+
 /// The table of guests.
 pub const GUESTS: &[Row] = &[
     // Exact traces.
@@ -182,12 +184,9 @@ pub const GUESTS: &[Row] = &[
     row("ppc_multiple.S", How::Bare, &[Ppc], &[]),
     row("riscv_conditional.S", How::Bare, &[Riscv64, Riscv32], &[]),
     // Whole machines.
-    row(
-        "riscv_machine.S",
-        How::Bare,
-        &[Riscv64],
-        &["-mcmodel=medany", "-march=rv64imac_zicsr", "-mabi=lp64", "-Wl,-n,-Ttext=0x80000000"],
-    ),
+    row("riscv_machine.S", How::Bare, &[Riscv64], RISCV_MACHINE),
+    row("riscv_spaces.S", How::Bare, &[Riscv64], RISCV_MACHINE),
+    row("riscv_paging.S", How::Bare, &[Riscv64], RISCV_MACHINE),
     row("aarch64_machine.S", How::Bare, &[Aarch64], &["-Wl,-n,-Ttext=0x40080000"]),
     row("x86_machine.S", How::Bare, X86, &["-Wl,-n,--section-start=.rom=0xffff0000"]),
     // Regions with known traces within programs that have the C library.
@@ -206,6 +205,7 @@ pub const GUESTS: &[Row] = &[
     row("backdoor_roi.c", How::Static, X86, &["-fno-toplevel-reorder"]),
     row("backdoor_threads.c", How::Static, X86, &[]),
     row("backdoor_million.c", How::Static, X86, &[]),
+    row("backdoor_idle.c", How::Static, X86, &[]),
     row("backdoor_icount.c", How::Static, X86, &[]),
     row("backdoor_user.c", How::Static, X86, &[]),
     row("backdoor_host.c", How::Static, X86, &[]),

@@ -1,8 +1,9 @@
 //! The backdoor: what the guest asks for is what happens, exactly, on every ISA; and without Trapline nothing happens.
 
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use trapline_tests::{ALL, Guest, Isa, Trace, checkout, guest, qemu, same, trapline, within};
+use trapline_tests::{ALL, Guest, Isa, Trace, checkout, guest, qemu, same, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -628,4 +629,81 @@ fn under_the_distributions_qemu_nothing_happens() {
         }
     }
     println!("{tried} ISAs (Debian: qemu-user)");
+}
+
+/// A guest that works when it is told to, and says how long it took.
+struct Worker(Child);
+
+impl Worker {
+    fn start(command: &mut Command) -> Worker {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut worker = Worker(command.spawn().unwrap());
+        // Until everything is translated.
+        (0..20).for_each(|_| _ = worker.work());
+        worker
+    }
+
+    /// Processor time in ns.
+    fn work(&mut self) -> f64 {
+        let mut took = [0; 8];
+        self.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        self.0.stdout.as_mut().unwrap().read_exact(&mut took).unwrap();
+        i64::from_ne_bytes(took) as f64
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Ratios of processor time to unpatched QEMU's, `never` started and `stopped`: the median of slices of some milliseconds that take turns,
+/// so that what else the machine does weighs on all alike. What the host's addresses do to one process is the same for all its slices:
+/// there are several processes.
+fn ratios(processes: usize, slices: usize) -> [f64; 2] {
+    let g = guest("backdoor_idle", Isa::X86_64);
+    let folder = scratch();
+    let (plain, traced) = (qemu("x86_64", "plain"), qemu("x86_64", "trace"));
+    let mut ratios = [Vec::new(), Vec::new()];
+    for process in 0..processes {
+        let worker = |how: &str| {
+            let socket = folder.path().join(format!("{process}{how}"));
+            let settings = format!("socket={},start=off", socket.display());
+            Worker::start(
+                Command::new(&traced).args(["-trapline", &settings]).arg(&g.path).args([how, "200", "slices"]),
+            )
+        };
+        let mut plain = Worker::start(Command::new(&plain).arg(&g.path).args(["never", "200", "slices"]));
+        let mut ours = [worker("never"), worker("stopped")];
+        for i in 0..slices {
+            // Whoever comes first finds what the one before it left in the caches.
+            let mut took = [0.0; 3];
+            for who in (0..3).map(|w| (w + i) % 3) {
+                took[who] = if who == 0 { plain.work() } else { ours[who - 1].work() };
+            }
+            (0..2).for_each(|k| ratios[k].push(took[k + 1] / took[0]));
+        }
+    }
+    ratios.map(|mut all| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    })
+}
+
+/// What is left in the code of a guest that is not traced would cost tens of percent.
+#[test]
+fn not_traced_a_guest_runs_at_the_speed_of_unpatched_qemu() {
+    let [never, stopped] = ratios(2, 150);
+    println!("never started {never:.4}, stopped {stopped:.4}");
+    assert!(never < 1.1 && stopped < 1.1, "never started {never:.4}, stopped {stopped:.4}");
+}
+
+#[test]
+#[ignore = "a minute, on a quiet machine"]
+fn not_traced_a_guest_runs_at_the_speed_of_unpatched_qemu_to_the_percent() {
+    let [never, stopped] = ratios(8, 500);
+    println!("never started {never:.4}, stopped {stopped:.4}");
+    assert!(never < 1.01 && stopped < 1.01, "never started {never:.4}, stopped {stopped:.4}");
 }

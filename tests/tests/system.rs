@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Finished, Guest, Isa, guest, scratch, trapline, within};
+use trapline_tests::{Finished, Guest, Isa, guest, same, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -20,14 +20,18 @@ struct Machine {
 }
 
 fn machine(isa: Isa) -> Machine {
-    let folder = scratch();
-    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
     let name = match isa {
         Isa::Riscv64 => "riscv_machine",
         Isa::Aarch64 => "aarch64_machine",
         Isa::X86_64 => "x86_machine",
         _ => panic!("{isa:?} has no machine"),
     };
+    machine_of(name, isa)
+}
+
+fn machine_of(name: &str, isa: Isa) -> Machine {
+    let folder = scratch();
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
     let guest = guest(name, isa);
     let path = guest.path.display();
     let (args, code) = match isa {
@@ -104,6 +108,9 @@ enum Did {
     Halt(u64),
     Resume(u64),
     Reset(u64),
+    /// Tracing goes on here, and is over before this.
+    Start(u64),
+    Stop(u64),
 }
 
 struct Trace {
@@ -112,8 +119,8 @@ struct Trace {
     accesses: Vec<(u64, u64, u64, bool)>,
 }
 
-fn trace(m: &Machine) -> Trace {
-    let said = m.run(&["--analyzer", "trace", "--format", "json"]);
+fn trace(m: &Machine, args: &[&str]) -> Trace {
+    let said = m.run(&[&["--analyzer", "trace", "--format", "json"], args].concat());
     let mut t = Trace { did: Vec::new(), accesses: Vec::new() };
     let mut streams = 0;
     for line in said.out().lines() {
@@ -128,6 +135,8 @@ fn trace(m: &Machine) -> Trace {
             "halt" => Did::Halt(n("pc")),
             "resume" => Did::Resume(n("pc")),
             "reset" => Did::Reset(n("pc")),
+            "trace_start" => Did::Start(n("pc")),
+            "trace_stop" => Did::Stop(n("pc")),
             what @ ("load" | "store") => {
                 t.accesses.push((n("pc"), n("addr"), n("size"), what == "store"));
                 continue;
@@ -167,7 +176,7 @@ fn compare(got: &[Did], want: &[Did]) {
 fn riscv_from_reset_to_power_off() {
     let m = machine(Isa::Riscv64);
     let s = |name: &str| m.sym(name);
-    let t = trace(&m);
+    let t = trace(&m, &[]);
     assert_eq!(t.did[0], Did::Reset(0x1000));
     let begin = t.did.iter().position(|d| *d == Did::Ran(s("_start"))).unwrap();
 
@@ -228,7 +237,7 @@ fn riscv_from_reset_to_power_off() {
 fn aarch64_from_reset_to_power_off() {
     let m = machine(Isa::Aarch64);
     let s = |name: &str| m.sym(name);
-    let t = trace(&m);
+    let t = trace(&m, &[]);
     let mut want = vec![Did::Reset(s("_start"))];
     want.extend(ran(m.straight("_start", "begin")));
     (0..10).for_each(|_| want.extend(ran(m.straight("begin", "done"))));
@@ -276,7 +285,7 @@ fn aarch64_from_reset_to_power_off() {
 fn x86_from_reset_to_the_end() {
     let m = machine(Isa::X86_64);
     let s = |name: &str| m.sym(name);
-    let t = trace(&m);
+    let t = trace(&m, &[]);
     let mut want = vec![Did::Reset(0xffff_fff0), Did::Ran(0xffff_fff0)];
     want.extend(ran(m.straight("real", "far")));
     want.push(Did::Ran(s("far")));
@@ -333,6 +342,104 @@ fn machines_pass_the_check_and_levels_are_kept_apart() {
     }
 }
 
+/// One address space alone: as the guest says, and as the user does.
+#[test]
+fn address_spaces_are_told_and_kept_apart() {
+    let m = machine_of("riscv_spaces", Isa::Riscv64);
+    let s = |name: &str| m.sym(name);
+    let (first, second) = (Did::Space(s("first"), 0), Did::Space(s("second"), 0));
+
+    // It asks for the one it is in, and later for any.
+    let t = trace(&m, &[]);
+    let begin = t.did.iter().position(|d| *d == Did::Ran(s("entera"))).unwrap();
+    let mut want = ran(m.straight("entera", "inb"));
+    want.insert(1, first.clone());
+    want.extend([second.clone(), Did::Stop(s("inb")), first, Did::Start(s("backa"))]);
+    want.extend(ran(m.straight("backa", "both")));
+    want.push(second);
+    want.extend(ran(m.straight("both", "skip")));
+    let end = |t: &Trace, from: usize| without(&t.did[from..], &[s("power"), s("hang")]);
+    compare(&end(&t, begin), &want);
+
+    // From without; the guest's own word counts from then on.
+    let of = |space: &str| trace(&m, &["--space", &format!("{:#x}", s(space))]);
+    let entered = want.split_off(1 + ran(m.straight("entera", "inb")).len());
+    want[0] = Did::Space(s("first"), 0);
+    want[1] = Did::Start(s("entera") + 4);
+    compare(&end(&of("first"), 0), &[want.clone(), entered.clone()].concat());
+    let first = vec![Did::Space(s("first"), 0), Did::Start(s("only"))];
+    let asked = ran(m.straight("only", "inb").split_off(1));
+    compare(&end(&of("second"), 0), &[first, asked, entered].concat());
+}
+
+/// Where accesses went, through page tables that change: to both pages, to devices, to what cannot be written.
+#[test]
+fn physical_addresses_are_those_of_the_page_tables() {
+    let m = machine_of("riscv_paging", Isa::Riscv64);
+    let s = |name: &str| m.sym(name);
+    let said = m.run(&["--analyzer", "trace", "--physical", "--values", "--format", "json"]);
+    let mut got = Vec::new();
+    for line in said.out().lines() {
+        let e: Value = serde_json::from_str(line).unwrap();
+        let ev = e["ev"].as_str().unwrap();
+        if !matches!(ev, "load" | "store") || !(s("first")..s("hang")).contains(&number(&e["pc"])) {
+            continue;
+        }
+        let place = |key: &str| match e[key].is_null() {
+            true => String::new(),
+            false => format!(" {}:{:#x}", e[format!("{key}_is")].as_str().unwrap(), number(&e[key])),
+        };
+        let value = if number(&e["pc"]) == s("timer") { String::new() } else { format!("={}", number(&e["value"])) };
+        let addr = number(&e["addr"]);
+        got.push(format!("{ev} {addr:#x}{value}{}{}", place("paddr"), place("paddr_next")));
+    }
+    let at = |page: &str, offset: u64| format!("ram:{:#x}", s(page) + offset);
+    let want = [
+        format!("store 0x10010=7 {}", at("pa", 0x10)),
+        format!("store 0x10ffc=7 {} {}", at("pa", 0xffc), at("pc", 0)),
+        format!("load 0x10ffc=7 {} {}", at("pa", 0xffc), at("pc", 0)),
+        format!("load 0x10020=0 {}", at("pa", 0x20)),
+        format!("store 0x10020=7 {}", at("pa", 0x20)),
+        format!("load 0x10020=7 {}", at("pa", 0x20)),
+        format!("store 0x10020=7 {}", at("pa", 0x20)),
+        "load 0x12000 io:0x2004000".to_string(),
+        // What maps `pb`.
+        format!("store {:#x}={} {}", s("leaf") + 0x80, s("pb") >> 2 | 0xc7, at("leaf", 0x80)),
+        format!("load 0x10010=0 {}", at("pb", 0x10)),
+        format!("load 0x10ffe=0 {} {}", at("pb", 0xffe), at("pc", 0)),
+        "load 0x1000=663 rom:0x1000".to_string(),
+        "store 0x100000=21845 io:0x100000".to_string(),
+    ];
+    same(&got, &want.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+
+    // A memory simulator has them in two parts, and no devices.
+    let said = m.run(&[
+        "--feed",
+        "lackey",
+        "--addressing",
+        "physical",
+        "--range",
+        &format!("{:#x}-{:#x}", s("first"), s("atom")),
+    ]);
+    let lines: Vec<String> = said.out().lines().filter(|l| !l.starts_with('I')).map(String::from).collect();
+    let part = |kind: char, page: &str, offset: u64, size: u64| format!(" {kind} {:08x},{size}", s(page) + offset);
+    let mut want = vec![part('S', "pa", 0x10, 4)];
+    want.extend(['S', 'L'].iter().flat_map(|k| [part(*k, "pa", 0xffc, 4), part(*k, "pc", 0, 4)]));
+    same(&lines, &want.iter().map(|l| l.as_str()).collect::<Vec<_>>());
+    let said = m.run(&[
+        "--feed",
+        "lackey",
+        "--addressing",
+        "physical",
+        "--range",
+        &format!("{:#x}-{:#x}", s("timer"), s("timer") + 4),
+        "--format",
+        "json",
+    ]);
+    let report: Value = serde_json::from_str(said.err().lines().last().unwrap()).unwrap();
+    assert_eq!((report["of_devices"].as_u64(), report["reads"].as_u64()), (Some(1), Some(0)), "{report}");
+}
+
 #[test]
 fn functions_of_the_kernel_have_names() {
     let m = machine(Isa::Riscv64);
@@ -345,6 +452,7 @@ fn accelerators_and_unknown_machines_are_refused() {
     for (args, what) in [
         (&["--system", "x86_64", "--", "-enable-kvm"][..], "accelerator"),
         (&["--system", "x86_64", "--", "-accel", "kvm"], "accelerator"),
+        (&["--level", "user", "--", "/bin/true"], "--level is for whole machines"),
         (&["--system", "pdp11", "--", "-m", "1"], "no machine of the ISA 'pdp11'"),
         (&["--system", "x86_64", "--image", "/nonexistent", "--", "-m", "64"], "/nonexistent"),
     ] {
@@ -354,43 +462,83 @@ fn accelerators_and_unknown_machines_are_refused() {
     }
 }
 
-/// Debian's kernel and a shell: what its packages have, and an initial file system that asks the kernel what happened.
-fn linux() -> (PathBuf, PathBuf) {
-    let folder = trapline_tests::cache().join("linux");
-    std::fs::create_dir_all(&folder).unwrap();
-    let sh = |script: &str| {
+/// Debian's kernel and a shell, as its packages have them; and Trapline's module for it.
+struct Linux {
+    folder: tempfile::TempDir,
+    kernel: PathBuf,
+    initrd: PathBuf,
+}
+
+/// With an initial file system whose `init` runs this script.
+fn linux(init: &str) -> Linux {
+    static UNPACKED: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let unpacked = UNPACKED.lock().unwrap_or_else(|e| e.into_inner());
+    let packages = trapline_tests::cache().join("linux");
+    std::fs::create_dir_all(&packages).unwrap();
+    let sh = |at: &std::path::Path, script: &str| {
         let mut c = Command::new("sh");
-        let said = within(LIMIT, c.current_dir(&folder).args(["-ec", script])).code(0);
-        said.out()
+        c.env("PACKAGES", &packages).env("LIBRARY", trapline_tests::checkout().join("guest-lib"));
+        within(LIMIT, c.current_dir(at).args(["-ec", script])).code(0).out()
     };
-    sh(r#"
-        [ -e whole ] && exit
-        package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
-        apt-get -q download "$package" busybox-static
+    // Headers name each other by where they are installed.
+    sh(
+        &packages,
+        r#"
+        [ -e whole2 ] && exit
+        rm -rf root
+        image=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+        headers=linux-headers-${image#linux-image-}
+        parts=$(apt-cache depends "$headers" | sed -n 's/.*Depends: \(linux-headers-[^ ]*\|linux-kbuild-[^ ]*\).*/\1/p')
+        apt-get -q download "$image" "$headers" $parts busybox-static
         for deb in *.deb; do dpkg-deb -x "$deb" root; done
         rm -- *.deb
-        touch whole
-    "#);
+        sed -i "s#/usr/src/#$PWD/root/usr/src/#" root/usr/src/$headers/Makefile
+        ln -sfn usr/src/$headers root/headers
+        touch whole2
+    "#,
+    );
+    drop(unpacked);
+    let folder = scratch();
     std::fs::write(
-        folder.join("init"),
-        "#!/bin/busybox sh\n\
-         export PATH=/bin\n\
-         busybox mount -t proc proc /proc\n\
-         busybox sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); busybox true; done'\n\
-         busybox awk '/LOC:/ {print \"ticks\", $2} ' /proc/interrupts\n\
-         busybox awk '/^processes/ {print $1, $2} /^ctxt/ {print $1, $2}' /proc/stat\n\
-         busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n\
-         busybox poweroff -f\n",
+        folder.path().join("init"),
+        format!("#!/bin/busybox sh\nexport PATH=/bin\nbusybox mount -t proc proc /proc\n{init}busybox poweroff -f\n"),
     )
     .unwrap();
-    sh(r#"
-        rm -rf tree && mkdir -p tree/bin tree/proc tree/dev
-        cp root/bin/busybox tree/bin/
+    sh(
+        folder.path(),
+        r#"
+        # It builds in place.
+        cp -r "$LIBRARY" guest-lib
+        make -s -C guest-lib/module KDIR="$PACKAGES/root/headers" CC=gcc >&2
+        mkdir -p tree/bin tree/proc tree/dev
+        cp "$PACKAGES/root/bin/busybox" tree/bin/
+        cp guest-lib/module/trapline_switch.ko tree/
+        ln -s busybox tree/bin/sha256sum
         cp init tree/init && chmod +x tree/init
-        cd tree && find . | ../root/bin/busybox cpio -o -H newc | gzip -1 > ../initrd.gz
-    "#);
-    let kernel = sh("ls root/boot/vmlinuz-*").trim().to_string();
-    (folder.join(kernel), folder.join("initrd.gz"))
+        cd tree && find . | "$PACKAGES/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
+    "#,
+    );
+    let kernel = sh(&packages, "ls root/boot/vmlinuz-*").trim().to_string();
+    Linux { kernel: packages.join(kernel), initrd: folder.path().join("initrd.gz"), folder }
+}
+
+impl Linux {
+    /// Boots it; what the guest prints, and the results.
+    fn boot(&self, trapline_args: &[&str]) -> (String, String) {
+        let out = self.folder.path().join("results");
+        let mut c = Command::new(trapline());
+        c.args(["run", "--system", "x86_64", "-o"]).arg(&out).args(trapline_args).arg("--");
+        c.args(["-m", "512", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel"])
+            .arg(&self.kernel);
+        c.arg("-initrd").arg(&self.initrd).args(["-append", "console=ttyS0 quiet panic=-1"]);
+        let said = within(LIMIT, &mut c).code(0);
+        (said.out(), std::fs::read_to_string(out).unwrap())
+    }
+
+    /// The shell, which has all programs in it.
+    fn busybox() -> PathBuf {
+        trapline_tests::cache().join("linux/root/bin/busybox")
+    }
 }
 
 /// The number that the guest printed behind this word.
@@ -407,26 +555,20 @@ fn debians_kernel_boots_to_a_shell() {
         // Its packages are those of this machine.
         return;
     }
-    let (kernel, initrd) = linux();
-    let folder = scratch();
-    let boot = |trapline_args: &[&str], out: &str| {
-        let out = folder.path().join(out);
-        let mut c = Command::new(trapline());
-        c.args(["run", "--system", "x86_64", "-o"]).arg(&out).args(trapline_args).arg("--");
-        c.args(["-m", "512", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel"])
-            .arg(&kernel);
-        c.arg("-initrd").arg(&initrd).args(["-append", "console=ttyS0 quiet panic=-1"]);
-        let said = within(LIMIT, &mut c).code(0);
-        (said.out(), std::fs::read_to_string(out).unwrap())
-    };
-    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"], "check");
+    let linux = linux(
+        "busybox sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); busybox true; done'\n\
+         busybox awk '/LOC:/ {print \"ticks\", $2} ' /proc/interrupts\n\
+         busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n",
+    );
+    let boot = |args: &[&str]| linux.boot(args);
+    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["violations"], 0, "{found}");
     assert!(found["insns"].as_u64().unwrap() > 500_000_000, "{found}");
     assert!(printed(&out, "ticks") > 100, "{out}");
 
     // Events alone.
-    let (out, events) = boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"], "events");
+    let (out, events) = boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"]);
     let (mut ticks, mut faults, mut spaces) = (0, 0, std::collections::HashSet::new());
     for line in events.lines() {
         let e: Value = serde_json::from_str(line).unwrap();
@@ -448,4 +590,61 @@ fn debians_kernel_boots_to_a_shell() {
     assert!(faults.abs_diff(told) < told / 20, "{faults} page faults: {out}");
     // The kernel uses their pages again.
     assert!(spaces.len() > 4, "{} address spaces: {out}", spaces.len());
+}
+
+/// The kernel's module says which process runs: its switches are as many as the kernel counts, and a program alone is what it is without a kernel.
+#[test]
+fn processes_of_debians_kernel_are_told_apart() {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        return;
+    }
+    let linux = linux(
+        "busybox awk '/^ctxt/ {print \"before\", $2}' /proc/stat\n\
+         busybox insmod /trapline_switch.ko\n\
+         busybox sh -c 'i=0; while [ $i -lt 50 ]; do i=$((i+1)); busybox true; done'\n\
+         /bin/sha256sum /bin/busybox\n\
+         busybox awk '/^ctxt/ {print \"after\", $2}' /proc/stat\n",
+    );
+    let (out, events) = linux.boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"]);
+    let (mut switches, mut last) = (0, 0);
+    for line in events.lines() {
+        let e: Value = serde_json::from_str(line).unwrap();
+        if e["ev"] == "event" && e["name"] == "switch" {
+            let [before, now] = [0, 1].map(|i| number(&e["args"][i]));
+            // From the one who was named last; exec is no switch.
+            assert!(switches == 0 || before == last, "{line}");
+            switches += u64::from(before != now);
+            last = now;
+        }
+    }
+    let (before, after) = (printed(&out, "before"), printed(&out, "after"));
+    // The module is loaded a little after the first question, and the guest goes on after the last.
+    assert!(switches + 20 >= after - before && switches < after - before + 60, "{switches} switches: {out}");
+
+    // All instructions belong to a process or to the time before the module; and one is the program's.
+    let (_, found) = linux.boot(&["--analyzer", "count", "--by", "process", "--level", "user", "--format", "json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let rows = found["per_region"].as_array().unwrap();
+    let sum: u64 = rows.iter().map(|r| r["insns"].as_u64().unwrap()).sum();
+    assert_eq!(sum, found["insns"].as_u64().unwrap());
+    let named = |name: &str| rows.iter().filter(|r| r["region"].as_str().unwrap().starts_with(name)).count();
+    assert_eq!(named("sha256sum ["), 1, "{found}");
+    assert!(named("exe [") >= 50 && named("init [1]") == 1, "{found}");
+    let digest = rows.iter().find(|r| r["region"].as_str().unwrap().starts_with("sha256sum [")).unwrap();
+    let by = digest["insns"].as_u64().unwrap();
+
+    let (_, found) =
+        linux.boot(&["--analyzer", "count", "--process", "sha256sum", "--level", "user", "--format", "json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let alone = found["insns"].as_u64().unwrap();
+
+    let mut c = Command::new(trapline());
+    c.args(["run", "--analyzer", "count", "--format", "json", "--"]);
+    c.arg(Linux::busybox()).arg("sha256sum").arg(Linux::busybox());
+    let said = within(LIMIT, &mut c).code(0);
+    let program: Value = serde_json::from_str(said.err().lines().last().unwrap()).unwrap();
+    let program = program["insns"].as_u64().unwrap();
+    for (what, n) in [("by process", by), ("alone", alone)] {
+        assert!(n.abs_diff(program) < program / 100, "{what} {n}, as a program {program}");
+    }
 }

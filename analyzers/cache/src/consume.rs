@@ -3,8 +3,8 @@
 use crate::model::{Cache, Policy, Reuse, Shape};
 use comfy_table::{CellAlignment, Table, presets};
 use consumer::{
-    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, RegionChange, RegionNames, Regions, Source, Stream,
-    Summary,
+    Analysis, By, Chunk, Consumer, Error, Event, Format, Item, Options, RegionChange, RegionNames, Regions, Source,
+    Stream, Summary,
 };
 use crossbeam_channel::{Sender, bounded};
 use std::collections::{BTreeMap, HashMap};
@@ -40,14 +40,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Caches { format, args: self, by_region: false, all: All::default(), found: Found::default() })
+        Box::new(Caches { format, args: self, by: None, all: All::default(), found: Found::default() })
     }
 }
 
 struct Caches {
     format: Format,
     args: Args,
-    by_region: bool,
+    by: Option<By>,
     all: All,
     found: Found,
 }
@@ -283,7 +283,7 @@ enum Step {
 
 struct Simulate<'a> {
     args: &'a Args,
-    by_region: bool,
+    by: Option<By>,
 }
 
 impl Consumer for Simulate<'_> {
@@ -313,7 +313,7 @@ impl Consumer for Simulate<'_> {
                     steps.push(Step::Event(event));
                 }
                 Item::Event(event) => {
-                    steps.extend(RegionChange::of(&event).filter(|_| self.by_region).map(Step::Region));
+                    steps.extend(RegionChange::of(&event, self.by).map(Step::Region));
                 }
             }
         }
@@ -438,8 +438,8 @@ impl Analysis for Caches {
         "cache"
     }
 
-    fn by_region(&mut self) -> bool {
-        self.by_region = true;
+    fn by(&mut self, by: By) -> bool {
+        self.by = Some(by);
         true
     }
 
@@ -476,7 +476,7 @@ impl Analysis for Caches {
                 })
                 .collect(),
         };
-        let simulate = Simulate { args: &self.args, by_region: self.by_region };
+        let simulate = Simulate { args: &self.args, by: self.by };
         let summary = consumer::run(source, &simulate, &mut self.all, options);
         for lane in std::mem::take(&mut self.all.shards) {
             let mut shard = match lane {
@@ -518,7 +518,7 @@ impl Analysis for Caches {
                     })
                 };
                 print(out, &whole)?;
-                if self.by_region {
+                if self.by.is_some() {
                     for (region, rates) in rates {
                         writeln!(out, "-- {}", regions.shown(*region))?;
                         print(out, rates)?;
@@ -529,7 +529,7 @@ impl Analysis for Caches {
                 table.set_header(["data", "L1 misses", "", "L2 misses", "function", "module", "worst line"]);
                 let mut region = None;
                 for ((number, module, function), row) in &rows {
-                    if self.by_region && region.replace(*number) != Some(*number) {
+                    if self.by.is_some() && region.replace(*number) != Some(*number) {
                         let mut cells = vec![String::new(); 4];
                         cells.push(format!("-- {}", regions.shown(*number)));
                         table.add_row(cells);
@@ -574,7 +574,7 @@ impl Analysis for Caches {
                             .map(|((file, line), c)| serde_json::json!({"file": file, "line": line, "l1": rate(&c.l1), "l2": rate(&c.l2)}))
                             .collect();
                         let mut json = serde_json::json!({"module": module, "function": function, "l1": rate(&row.cost.l1), "l2": rate(&row.cost.l2), "lines": lines});
-                        if self.by_region {
+                        if self.by.is_some() {
                             json["region"] = regions.name(*region).into();
                         }
                         json
@@ -586,7 +586,7 @@ impl Analysis for Caches {
                 json["functions"] = functions.into();
                 json["curve"] = curve.into();
                 json["lost_chunks"] = (*lost).into();
-                if self.by_region {
+                if self.by.is_some() {
                     let each = rates.iter().map(|(region, rates)| {
                         let mut json = levels(rates);
                         json["region"] = regions.name(*region).into();
@@ -635,8 +635,7 @@ mod tests {
             curve: false,
             functions: 5,
         };
-        let mut caches =
-            Caches { format: Format::Json, args, by_region: false, all: All::default(), found: Found::default() };
+        let mut caches = Caches { format: Format::Json, args, by: None, all: All::default(), found: Found::default() };
         caches.consume(&mut Parts::new(&table, &chunks), &Options { workers }, &mut Vec::new()).unwrap();
         let mut out = Vec::new();
         caches.report(&mut out).unwrap();

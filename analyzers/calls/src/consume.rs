@@ -3,7 +3,7 @@
 use crate::output::{self, Name};
 use crate::tree::{Function, Node, ROOT, Region, Stack, Step, Tree};
 use consumer::{
-    Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, RegionChange, RegionNames,
+    Analysis, BlockExec, By, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, RegionChange, RegionNames,
     Regions, Source, Stream, Summary,
 };
 use decode::{Class, Target, block_branch};
@@ -30,14 +30,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Calls { format, args: self, by_region: false, all: All::default() })
+        Box::new(Calls { format, args: self, by: None, all: All::default() })
     }
 }
 
 struct Calls {
     format: Format,
     args: Args,
-    by_region: bool,
+    by: Option<By>,
     all: All,
 }
 
@@ -51,7 +51,7 @@ enum Part {
 
 #[derive(Default)]
 struct Follow {
-    by_region: bool,
+    by: Option<By>,
     scratch: Pool<Scratch>,
 }
 
@@ -178,7 +178,7 @@ impl Consumer for Follow {
                         | Event::SyscallRet { result: SIGRETURN, .. }),
                     ) => parts.push(Part::Event(event)),
                     Item::Event(event) => {
-                        parts.extend(RegionChange::of(&event).filter(|_| self.by_region).map(Part::Region));
+                        parts.extend(RegionChange::of(&event, self.by).map(Part::Region));
                     }
                 }
             }
@@ -271,7 +271,7 @@ impl Calls {
 
     /// What is shown of a thread: each region with its name, or all as one.
     fn shares(&self, thread: &Thread) -> Vec<Option<Region>> {
-        match self.by_region {
+        match self.by.is_some() {
             true => thread.tree.regions().into_iter().map(Some).collect(),
             false => vec![None],
         }
@@ -327,8 +327,8 @@ impl Analysis for Calls {
         "calls"
     }
 
-    fn by_region(&mut self) -> bool {
-        self.by_region = true;
+    fn by(&mut self, by: By) -> bool {
+        self.by = Some(by);
         true
     }
 
@@ -338,7 +338,7 @@ impl Analysis for Calls {
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        let follow = Follow { by_region: self.by_region, ..Follow::default() };
+        let follow = Follow { by: self.by, ..Follow::default() };
         consumer::run(source, &follow, &mut self.all, options)
     }
 

@@ -8,7 +8,7 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Format, Item, Options, Pool, Process, RegionChange,
+    Analysis, BlockExec, BlockInfo, By, Chunk, Consumer, Error, Format, Item, Options, Pool, Process, RegionChange,
     Regions, Source, Stream, Summary, Sums, Table, Tally, run,
 };
 use decode::{Class, Target};
@@ -25,13 +25,13 @@ pub struct Args {}
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Count { format, by_region: false, state: State::default() })
+        Box::new(Count { format, by: None, state: State::default() })
     }
 }
 
 struct Count {
     format: Format,
-    by_region: bool,
+    by: Option<By>,
     state: State,
 }
 
@@ -121,7 +121,7 @@ struct Batch {
 
 #[derive(Default)]
 struct Counter {
-    by_region: bool,
+    by: Option<By>,
     scratch: Pool<Scratch>,
 }
 
@@ -208,7 +208,7 @@ impl Consumer for Counter {
                             b.arrive(from);
                             b.waiting = NONE;
                         }
-                        if let Some(change) = RegionChange::of(&event).filter(|_| self.by_region) {
+                        if let Some(change) = RegionChange::of(&event, self.by) {
                             let mut sums = Sums::default();
                             tally.finish(table, |_, s| sums += s);
                             counted += sums;
@@ -227,7 +227,7 @@ impl Consumer for Counter {
                 ..Totals::default()
             };
             tally.finish(table, |_, sums| totals.sums += sums);
-            if self.by_region {
+            if self.by.is_some() {
                 segments.push((totals.sums, None));
             }
             totals.sums += counted;
@@ -484,7 +484,7 @@ fn text(report: &Report, out: &mut dyn Write) -> Result<(), Error> {
         }
     }
     for r in &report.per_region {
-        let name = if r.region.is_empty() { "outside".into() } else { format!("region {}", r.region) };
+        let name = if r.region.is_empty() { "outside".into() } else { r.region.clone() };
         let numbers = [r.insns, r.aborted, r.loads, r.stores, r.load_bytes, r.store_bytes, r.blocks];
         let mut cells = vec![name];
         cells.extend(numbers.map(grouped));
@@ -511,8 +511,8 @@ impl Analysis for Count {
     fn name(&self) -> &'static str {
         "count"
     }
-    fn by_region(&mut self) -> bool {
-        self.by_region = true;
+    fn by(&mut self, by: By) -> bool {
+        self.by = Some(by);
         true
     }
     fn consume(
@@ -521,7 +521,7 @@ impl Analysis for Count {
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        let counter = Counter { by_region: self.by_region, ..Counter::default() };
+        let counter = Counter { by: self.by, ..Counter::default() };
         run(source, &counter, &mut self.state, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {

@@ -7,8 +7,8 @@
 
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
-    Analysis, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, RegionNames, Regions,
-    Source, Stream, Summary, Sums, Tally, run,
+    Analysis, By, Chunk, Consumer, Error, Event, Format, Item, Options, Pool, Process, RegionChange, RegionNames,
+    Regions, Source, Stream, Summary, Sums, Tally, run,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -29,14 +29,14 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Hotspots { format, top: self.top, by_region: false, state: State::default() })
+        Box::new(Hotspots { format, top: self.top, by: None, state: State::default() })
     }
 }
 
 struct Hotspots {
     format: Format,
     top: usize,
-    by_region: bool,
+    by: Option<By>,
     state: State,
 }
 
@@ -74,7 +74,7 @@ enum Step {
 
 #[derive(Default)]
 struct Counter {
-    by_region: bool,
+    by: Option<By>,
     scratch: Pool<Tally>,
 }
 
@@ -142,7 +142,7 @@ impl Consumer for Counter {
                         steps.push(Step::Event(event));
                     }
                     Some(Ok(Item::Event(event))) => {
-                        if let Some(change) = RegionChange::of(&event).filter(|_| self.by_region) {
+                        if let Some(change) = RegionChange::of(&event, self.by) {
                             ran(tally, &mut steps);
                             steps.push(Step::Region(change));
                         }
@@ -303,7 +303,7 @@ impl Hotspots {
                 let symbols = path.as_ref().and_then(|p| files.get(p));
                 let line = group.hottest.zip(symbols).and_then(|((_, addr), s)| s.line(addr));
                 Row {
-                    region: self.by_region.then(|| state.regions.name(region).to_string()),
+                    region: self.by.is_some().then(|| state.regions.name(region).to_string()),
                     function,
                     module: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
                     file: line.as_ref().map(|l| l.0.clone()),
@@ -372,8 +372,8 @@ impl Analysis for Hotspots {
     fn name(&self) -> &'static str {
         "hotspots"
     }
-    fn by_region(&mut self) -> bool {
-        self.by_region = true;
+    fn by(&mut self, by: By) -> bool {
+        self.by = Some(by);
         true
     }
     fn consume(
@@ -382,7 +382,7 @@ impl Analysis for Hotspots {
         options: &Options,
         _: &mut (dyn Write + Send),
     ) -> Result<Summary, Error> {
-        let counter = Counter { by_region: self.by_region, ..Counter::default() };
+        let counter = Counter { by: self.by, ..Counter::default() };
         run(source, &counter, &mut self.state, options)
     }
     fn report(&mut self, out: &mut dyn Write) -> Result<(), Error> {

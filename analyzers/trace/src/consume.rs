@@ -9,7 +9,7 @@
 
 use consumer::{
     Access, Analysis, BlockExec, BlockInfo, Chunk, Consumer, Error, Event, Format, GuestEvent, InsnExec, Item, Options,
-    Pool, Source, Status, Stream, Summary, run,
+    Physical, PhysicalKind, Pool, Source, Status, Stream, Summary, run,
 };
 use decode::Target;
 use std::collections::HashMap;
@@ -25,18 +25,22 @@ pub struct Args {
     /// Record and print the values that are read and written
     #[arg(long)]
     pub values: bool,
+    /// Whole machines: record and print physical addresses, and what is there
+    #[arg(long)]
+    pub physical: bool,
 }
 
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Trace { format, values: self.values })
+        Box::new(Trace { format, values: self.values, physical: self.physical })
     }
 }
 
 struct Trace {
     format: Format,
     values: bool,
+    physical: bool,
 }
 
 impl Analysis for Trace {
@@ -44,10 +48,8 @@ impl Analysis for Trace {
         "trace"
     }
     fn qemu_options(&self) -> Vec<(String, String)> {
-        match self.values {
-            true => vec![("values".into(), "on".into())],
-            false => Vec::new(),
-        }
+        let options = [("values", self.values), ("paddr", self.physical)];
+        options.into_iter().filter(|o| o.1).map(|o| (o.0.into(), "on".into())).collect()
     }
     fn consume(
         &mut self,
@@ -259,6 +261,18 @@ impl Writer<'_> {
             let _ = match self.format {
                 Format::Text => write!(text, " = {value:#x}"),
                 Format::Json => write!(text, ",\"value\":\"{value:#x}\""),
+            };
+        }
+        for (key, place) in [("paddr", access.physical()), ("paddr_next", access.physical_next())] {
+            let Some(Physical { addr, kind }) = place else { continue };
+            let kind = match kind {
+                PhysicalKind::Ram => "ram",
+                PhysicalKind::Rom => "rom",
+                PhysicalKind::Io => "io",
+            };
+            let _ = match self.format {
+                Format::Text => write!(text, " {kind}:{addr:#x}"),
+                Format::Json => write!(text, ",\"{key}\":\"{addr:#x}\",\"{key}_is\":\"{kind}\""),
             };
         }
         for (_, name) in flags.iter().filter(|f| f.0) {
