@@ -10,7 +10,7 @@
 //! * Every run has a deadline; what hangs is killed and fails.
 //!
 //! Environment: `TRAPLINE_CACHE` as for `trapline`; `TRAPLINE_BIN` a built `trapline` (else it is built);
-//! `TRAPLINE_TEST_QEMU` a folder with `qemu-<target>` that have the analyzer `trace` linked in (else `trapline build` makes them).
+//! `TRAPLINE_TEST_QEMU` a folder with `qemu-<target>` and `qemu-system-<isa>` that have the analyzer `trace` linked in (else `trapline build` makes them).
 
 mod guests;
 pub mod oracle;
@@ -21,7 +21,7 @@ mod trace;
 
 pub use guests::{GUESTS, Guest, How, Isa, build_all, guest, guest_linked};
 pub use process::{Ended, Finished, finish, within};
-pub use setup::{cache, checkout, cross_compilers, missing_compilers, python, qemu, scratch, trapline};
+pub use setup::{cache, checkout, cross_compilers, missing_compilers, python, qemu, scratch, system_qemu, trapline};
 pub use symbols::Symbols;
 pub use trace::{Counts, Event, Run, Trace, What, connect, same};
 

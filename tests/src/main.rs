@@ -200,7 +200,7 @@ fn qemus(bin: &Path) -> bool {
 }
 
 /// Whole machines that tests run.
-const SYSTEMS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
+const SYSTEMS: [&str; 4] = ["x86_64", "aarch64", "arm", "riscv64"];
 
 /// Targets that the tests of the cursor run on.
 const CURSOR: [&str; 7] = ["x86_64", "aarch64", "arm", "riscv64", "mips", "ppc64le", "s390x"];

@@ -11,9 +11,12 @@ use consumer::{BlockInfo, Chunk, Consumer, Error, Item, Receiver, State, Status,
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::{cache, checkout, qemu, scratch};
 use std::time::{Duration, Instant};
 
 /// What is known to be wrong in the plugin's log, by instruction. What the events must be is tested from first principles elsewhere.
@@ -104,24 +107,33 @@ pub struct Compared {
     pub status: Option<ExitStatus>,
     /// What the guest wrote to its standard output.
     pub output: Vec<u8>,
+    /// There was more; the run was ended.
+    pub enough: bool,
 }
+
+/// Bytes of a log that are given back together: a log may be longer than the disk.
+const FREED: u64 = 64 << 20;
 
 struct Log {
     file: Option<File>,
     path: PathBuf,
     pending: VecDeque<Event>,
     bytes: Vec<u8>,
+    /// What has been read of the file, and what of that has been given back to the file system.
+    read: u64,
+    freed: u64,
 }
 
 impl Log {
     fn new(path: PathBuf) -> Self {
-        Log { file: None, path, pending: VecDeque::new(), bytes: Vec::new() }
+        Log { file: None, path, pending: VecDeque::new(), bytes: Vec::new(), read: 0, freed: 0 }
     }
 
     /// Reads more of the log if there is more; a record is 32 bytes, see oracle.c.
     fn fill(&mut self) -> std::io::Result<()> {
         if self.file.is_none() {
-            match File::open(&self.path) {
+            // To be written, too: that is what gives space back.
+            match File::options().read(true).write(true).open(&self.path) {
                 Ok(f) => self.file = Some(f),
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(e) => return Err(e),
@@ -133,6 +145,13 @@ impl Log {
         let mut buffer = [0; 1 << 16];
         let n = file.read(&mut buffer)?;
         self.bytes.extend_from_slice(&buffer[..n]);
+        self.read += n as u64;
+        if self.read - self.freed > FREED {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: plain system call. Where it is not possible the file stays as it is.
+            unsafe { libc::fallocate(file.as_raw_fd(), mode, self.freed as i64, (self.read - self.freed) as i64) };
+            self.freed = self.read;
+        }
         let whole = self.bytes.len() / 32 * 32;
         for r in self.bytes[..whole].chunks_exact(32) {
             let word = |i: usize| {
@@ -165,11 +184,15 @@ struct Side {
     known: Known,
     /// The last value read by it.
     read: u128,
+    /// Bytes that it touched in ways that only Trapline sees as one: whether stored, from, up to. In whole machines the plugin may see the parts.
+    footprints: Vec<(bool, u64, u64)>,
 }
 
 /// The consumer that compares.
 struct Comparer {
     prefix: PathBuf,
+    /// So many events.
+    enough: u64,
     /// By the block's address: what is known of its instructions.
     known: Mutex<HashMap<usize, Arc<[Known]>>>,
 }
@@ -249,10 +272,16 @@ impl Consumer for Comparer {
             recent: VecDeque::new(),
             known: Known::Exact,
             read: 0,
+            footprints: Vec::new(),
         });
         side.later.entry(stream.number).or_default().0.extend(batch);
         side.take_turn();
-        side.compare(&mut p.result, false).map_err(|e| Error::Consumer(e.to_string()))
+        side.compare(&mut p.result, false).map_err(|e| Error::Consumer(e.to_string()))?;
+        if p.result.insns + p.result.accesses >= self.enough || p.result.difference.is_some() {
+            p.result.enough = true;
+            return Err(Error::Consumer("there is enough".into()));
+        }
+        Ok(())
     }
 
     fn ended(&self, p: &mut Progress, stream: &Stream) -> Result<(), Error> {
@@ -297,7 +326,8 @@ impl Side {
                     break;
                 }
             }
-            if let Event::Unseen { .. } = ours {
+            if let Event::Unseen { store, addr, size } = ours {
+                self.footprints.push((store, addr, addr + u64::from(size)));
                 r.unseen += 1;
                 self.ours.pop_front();
                 continue;
@@ -308,8 +338,16 @@ impl Side {
                 }
                 return Ok(());
             };
+            if matches!(ours, Event::Again { .. }) && self.log.pending.len() < 2 && !at_end {
+                // What comes after it decides.
+                return Ok(());
+            }
             match (ours, theirs) {
-                (Event::Again { pc }, Event::Insn { pc: p, .. }) if pc == p => {
+                // Not so if it is for the sake of a device: the plugin is not told of the instruction then, but of its accesses.
+                (Event::Again { pc }, Event::Insn { pc: p, .. })
+                    if pc == p
+                        && matches!(self.log.pending.get(1), Some(Event::Insn { pc: next, .. }) if *next == pc) =>
+                {
                     r.again += 1;
                     self.log.pending.pop_front();
                 }
@@ -320,6 +358,7 @@ impl Side {
                 (Event::Insn { pc, known }, Event::Insn { pc: p, .. }) if pc == p => {
                     r.insns += 1;
                     self.known = known;
+                    self.footprints.clear();
                     self.log.pending.pop_front();
                 }
                 (a @ Event::Access { store, value, .. }, b) if a == b => {
@@ -371,7 +410,14 @@ impl Side {
     /// The plugin is known to be wrong here: drops what cannot be compared.
     fn is_known(&mut self, ours: Event, theirs: Event) -> bool {
         let (a, b) = (!matches!(ours, Event::Insn { .. }), matches!(theirs, Event::Access { .. }));
+        let within = |store: bool, addr: u64, size: u8| {
+            let end = addr + u64::from(size);
+            self.footprints.iter().any(|(stores, from, upto)| *stores == store && *from <= addr && end <= *upto)
+        };
         match (self.known, ours, theirs) {
+            (_, _, Event::Access { store, addr, size, .. }) if within(store, addr, size) => {
+                self.log.pending.pop_front();
+            }
             (Known::StoreConditional, _, Event::Access { .. }) => {
                 self.log.pending.pop_front();
             }
@@ -423,25 +469,76 @@ impl Side {
     }
 }
 
-/// Runs `program` under `qemu` (built with an analyzer that traces everything, values included) with the plugin
-/// `oracle`, and compares. `scratch` is a folder for logs and the socket.
-pub fn compare(
-    qemu: &Path,
-    oracle: &Path,
-    scratch: &Path,
-    qemu_args: &[&str],
-    program: &[&str],
-) -> Result<Compared, String> {
-    let socket = scratch.join("s");
-    let prefix = scratch.join("log");
+/// The plugin, built against the header of the QEMU source that is in the cache.
+pub fn plugin() -> &'static Path {
+    static PLUGIN: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    &PLUGIN
+        .get_or_init(|| {
+            // Any QEMU of the cache brings its source along.
+            qemu("x86_64", "trace");
+            let header = find(&cache(), "qemu-plugin.h", 6).expect("qemu-plugin.h is in the cache");
+            let dir = scratch();
+            let out = dir.path().join("oracle.so");
+            let flags = Command::new("pkg-config").args(["--cflags", "glib-2.0"]).output().expect("pkg-config runs");
+            let made = Command::new("cc")
+                .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+                .arg(&out)
+                .arg("-I")
+                .arg(header.parent().expect("a folder"))
+                .args(String::from_utf8_lossy(&flags.stdout).split_whitespace())
+                .arg(checkout().join("tests/oracle/oracle.c"))
+                .status()
+                .expect("cc runs");
+            assert!(made.success(), "the plugin does not compile");
+            (dir, out)
+        })
+        .1
+}
+
+fn find(dir: &Path, name: &str, depth: usize) -> Option<PathBuf> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(dir).ok()?.flatten() {
+        let path = entry.path();
+        if path.file_name().is_some_and(|n| n == name) {
+            return Some(path);
+        }
+        if depth > 0 && entry.file_type().is_ok_and(|t| t.is_dir()) {
+            folders.push(path);
+        }
+    }
+    folders.iter().find_map(|f| find(f, name, depth - 1))
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Guest<'a> {
+    /// A program with its arguments.
+    Program(&'a [&'a str]),
+    /// A machine, by QEMU's arguments, until so many events have been compared.
+    Machine(&'a [&'a str], u64),
+}
+
+/// Runs `guest` under the QEMU `binary` (built with an analyzer that traces everything, values included) with the plugin
+/// `oracle`, and compares. `folder` is one for logs and the socket.
+pub fn compare(binary: &Path, oracle: &Path, folder: &Path, guest: Guest<'_>) -> Result<Compared, String> {
+    let socket = folder.join("s");
+    let prefix = folder.join("log");
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    let mut child = Command::new(qemu)
-        .args(qemu_args)
-        // Not as an option: so it holds in followed children too.
-        .env("QEMU_PLUGIN", format!("{},out={}", oracle.display(), prefix.display()))
-        .arg("-trapline")
-        .arg(format!("socket={},wait=1,opt.values=on", socket.display()))
-        .args(program)
+    let mut command = Command::new(binary);
+    let plugin = format!("{},out={}", oracle.display(), prefix.display());
+    command.arg("-trapline").arg(format!("socket={},wait=1,opt.values=on", socket.display()));
+    let enough = match guest {
+        Guest::Program(program) => {
+            // Not as an option: so it holds in followed children too.
+            command.env("QEMU_PLUGIN", plugin).args(program);
+            u64::MAX
+        }
+        Guest::Machine(args, enough) => {
+            command.arg("-plugin").arg(plugin).args(args);
+            enough
+        }
+    };
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -468,16 +565,21 @@ pub fn compare(
             }
         }
     };
-    let comparer = Comparer { prefix: prefix.clone(), known: Mutex::default() };
+    let comparer = Comparer { prefix: prefix.clone(), enough, known: Mutex::default() };
     let mut progress = Progress { sides: HashMap::new(), result: Compared::default() };
     let options = consumer::Options { workers: 1 };
     let ran = consumer::run(&mut receiver, &comparer, &mut progress, &options);
+    if progress.result.enough {
+        let _ = child.kill();
+    }
     drop(receiver);
     let status = child.wait().map_err(|e| failed("QEMU", &e))?;
-    ran.map_err(|e| failed("the stream", &e))?;
     let mut result = progress.result;
+    if !result.enough {
+        ran.map_err(|e| failed("the stream", &e))?;
+    }
     for side in progress.sides.values_mut() {
-        if result.difference.is_none() {
+        if !result.enough {
             side.compare(&mut result, true).map_err(|e| failed("the plugin's log", &e))?;
         }
         let _ = std::fs::remove_file(&side.log.path);

@@ -64,19 +64,33 @@ pub fn trapline() -> &'static Path {
 
 /// `qemu-<target>` with an analyzer linked in, built if need be.
 pub fn qemu(target: &str, analyzer: &str) -> PathBuf {
-    static BUILT: OnceLock<Mutex<HashMap<(String, String), PathBuf>>> = OnceLock::new();
+    static BUILT: Built = OnceLock::new();
+    built(&BUILT, "--target", target, analyzer)
+}
+
+/// `qemu-system-<isa>` with an analyzer linked in, built if need be.
+pub fn system_qemu(isa: &str, analyzer: &str) -> PathBuf {
+    static BUILT: Built = OnceLock::new();
+    built(&BUILT, "--system", isa, analyzer)
+}
+
+/// By target and analyzer.
+type Built = OnceLock<Mutex<HashMap<(String, String), PathBuf>>>;
+
+fn built(known: &Built, kind: &str, target: &str, analyzer: &str) -> PathBuf {
     if let (Some(dir), "trace") = (std::env::var_os("TRAPLINE_TEST_QEMU"), analyzer) {
-        let path = PathBuf::from(dir).join(format!("qemu-{target}"));
+        let name = if kind == "--system" { "qemu-system" } else { "qemu" };
+        let path = PathBuf::from(dir).join(format!("{name}-{target}"));
         if path.exists() {
             return path;
         }
     }
-    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
+    let mut built = known.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
     built
         .entry((target.into(), analyzer.into()))
         .or_insert_with(|| {
             let mut command = Command::new(trapline());
-            command.args(["build", "--target", target]);
+            command.args(["build", kind, target]);
             match analyzer {
                 "plain" => command.arg("--plain"),
                 _ => command.args(["--analyzer", analyzer]),

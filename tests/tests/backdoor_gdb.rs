@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use trapline_tests::{ALL, Isa, finish, guest, qemu, scratch, within};
+use trapline_tests::{ALL, Isa, finish, guest, qemu, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -62,6 +62,11 @@ impl Debugger {
         let parts = reply.strip_prefix("T05").unwrap_or_else(|| panic!("{command}: {reply}"));
         let parts = parts.split_terminator(';').all(|p| p.split_once(':').is_some_and(|(name, _)| !name.is_empty()));
         assert!(parts && reply.ends_with(';'), "{command}: {reply}");
+    }
+
+    /// Lets it run to its end.
+    fn let_go(&mut self) {
+        let _ = self.0.write_all(b"$c#63");
     }
 
     fn pc(&mut self, isa: Isa) -> u64 {
@@ -122,4 +127,41 @@ fn break_without_a_debugger_goes_on() {
             within(LIMIT, command.args(["-trapline", &settings]).arg(guest("backdoor_illegal", isa).path).arg("break"));
         assert_eq!(f.code(0).out(), "break 0\n", "{isa:?}");
     }
+}
+
+/// In a whole machine, too: stopped behind the call, stepped and let go, each instruction is in the stream once.
+#[test]
+fn break_stops_a_machine_and_its_stream_goes_on() {
+    let g = guest("riscv_break", Isa::Riscv64);
+    let folder = scratch();
+    let stub = folder.path().join("g");
+    let mut command = Command::new(trapline());
+    command.args(["run", "--system", "riscv64", "--analyzer", "trace", "--format", "json", "-o", "-", "--"]);
+    command.args(["-M", "virt", "-bios", "none", "-display", "none", "-nodefaults", "-S", "-gdb"]);
+    command.arg(format!("unix:{},server=on,wait=off", stub.display())).arg("-kernel").arg(&g.path);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut gdb = Debugger::connect(&stub);
+    let child = std::thread::spawn(move || finish(child, b"", LIMIT));
+    gdb.resume("?");
+    gdb.resume("c");
+    assert_eq!(gdb.pc(Isa::Riscv64), g.sym("broken"));
+    gdb.resume("s");
+    assert_eq!(gdb.pc(Isa::Riscv64), g.sym("broken") + 4);
+    // It ends QEMU, which says so or is gone.
+    gdb.let_go();
+    let said = child.join().expect("it ends").code(0);
+    let mut pcs = Vec::new();
+    for line in said.out().lines() {
+        let e: serde_json::Value = serde_json::from_str(line).unwrap();
+        if e["ev"] == "fetch" {
+            pcs.push(u64::from_str_radix(&e["pc"].as_str().unwrap()[2..], 16).unwrap());
+        }
+        assert_ne!(e["ev"], "moved", "stepping moves nothing: {line}");
+    }
+    // All instructions are of four bytes; the branch is taken; what ends the machine does not retire.
+    let begin = pcs.iter().position(|pc| *pc == g.sym("_start")).unwrap();
+    let want: Vec<u64> = (g.sym("_start")..g.sym("fails")).step_by(4).collect();
+    let got: Vec<u64> =
+        pcs[begin..].iter().copied().filter(|pc| ![g.sym("power"), g.sym("hang")].contains(pc)).collect();
+    assert_eq!(got, want);
 }

@@ -1,56 +1,14 @@
 //! The stream of a run equals, event by event and value by value, what a QEMU plugin logs in the same run.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-use trapline_tests::oracle::{Compared, compare};
-use trapline_tests::{ALL, Isa, cache, checkout, guest, qemu, scratch};
-
-/// The plugin, built against the header of the QEMU source that is in the cache.
-fn plugin() -> &'static Path {
-    static PLUGIN: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    &PLUGIN
-        .get_or_init(|| {
-            // Any QEMU of the cache brings its source along.
-            qemu("x86_64", "trace");
-            let header = find(&cache(), "qemu-plugin.h", 6).expect("qemu-plugin.h is in the cache");
-            let dir = scratch();
-            let out = dir.path().join("oracle.so");
-            let flags = Command::new("pkg-config").args(["--cflags", "glib-2.0"]).output().expect("pkg-config runs");
-            let made = Command::new("cc")
-                .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
-                .arg(&out)
-                .arg("-I")
-                .arg(header.parent().expect("a folder"))
-                .args(String::from_utf8_lossy(&flags.stdout).split_whitespace())
-                .arg(checkout().join("tests/oracle/oracle.c"))
-                .status()
-                .expect("cc runs");
-            assert!(made.success(), "the plugin does not compile");
-            (dir, out)
-        })
-        .1
-}
-
-fn find(dir: &Path, name: &str, depth: usize) -> Option<PathBuf> {
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(dir).ok()?.flatten() {
-        let path = entry.path();
-        if path.file_name().is_some_and(|n| n == name) {
-            return Some(path);
-        }
-        if depth > 0 && entry.file_type().is_ok_and(|t| t.is_dir()) {
-            folders.push(path);
-        }
-    }
-    folders.iter().find_map(|f| find(f, name, depth - 1))
-}
+use trapline_tests::oracle::{Compared, Guest, compare, plugin};
+use trapline_tests::{ALL, Isa, guest, qemu, scratch};
 
 /// Compares, and demands that there was something to compare.
 #[track_caller]
 fn agrees(target: &str, program: &[&str], at_least: u64) -> Compared {
     let dir = scratch();
-    let c = compare(&qemu(target, "trace"), plugin(), dir.path(), &[], program).expect("the run can be compared");
+    let c = compare(&qemu(target, "trace"), plugin(), dir.path(), Guest::Program(program))
+        .expect("the run can be compared");
     if let Some(d) = &c.difference {
         panic!("{program:?}: {d}");
     }
@@ -110,7 +68,7 @@ fn the_comparison_finds_a_difference_where_there_is_one() {
     // Without the values the two cannot agree: every access differs.
     let g = guest("loop", Isa::X86_64);
     let dir = scratch();
-    let c = compare(&qemu("x86_64", "count"), plugin(), dir.path(), &[], &[&g.path.to_string_lossy()]);
+    let c = compare(&qemu("x86_64", "count"), plugin(), dir.path(), Guest::Program(&[&g.path.to_string_lossy()]));
     // `count` knows no option `values`: QEMU refuses, which is an error too.
     assert!(c.is_err() || c.is_ok_and(|c| c.difference.is_some()));
 }

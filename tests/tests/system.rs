@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Finished, Guest, Isa, guest, same, scratch, trapline, within};
+use trapline_tests::oracle;
+use trapline_tests::{Finished, Guest, Isa, guest, same, scratch, system_qemu, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -23,6 +24,7 @@ fn machine(isa: Isa) -> Machine {
     let name = match isa {
         Isa::Riscv64 => "riscv_machine",
         Isa::Aarch64 => "aarch64_machine",
+        Isa::Arm => "arm_machine",
         Isa::X86_64 => "x86_machine",
         _ => panic!("{isa:?} has no machine"),
     };
@@ -37,6 +39,7 @@ fn machine_of(name: &str, isa: Isa) -> Machine {
     let (args, code) = match isa {
         Isa::Riscv64 => (words(&format!("-M virt -bios none -display none -nodefaults -kernel {path}")), 0),
         Isa::Aarch64 => (words(&format!("-M virt -cpu cortex-a57 -display none -nodefaults -kernel {path}")), 0),
+        Isa::Arm => (words(&format!("-M virt -cpu cortex-a15 -display none -nodefaults -kernel {path}")), 0),
         _ => {
             let rom: PathBuf = folder.path().join("rom");
             let made = Command::new("objcopy").args(["-O", "binary", "-j", ".rom"]).arg(&guest.path).arg(&rom).status();
@@ -282,6 +285,48 @@ fn aarch64_from_reset_to_power_off() {
 }
 
 #[test]
+fn arm_from_reset_to_power_off() {
+    let m = machine(Isa::Arm);
+    let s = |name: &str| m.sym(name);
+    let t = trace(&m, &[]);
+    let mut want = vec![Did::Reset(s("_start"))];
+    want.extend(ran(m.straight("_start", "begin")));
+    (0..10).for_each(|_| want.extend(ran(m.straight("begin", "done"))));
+    // The numbers are QEMU's: 1 undefined, 2 a call, 4 a data abort, 5 an interrupt.
+    want.extend([Did::Ran(s("call")), Did::Exception(2, s("after"), s("vsvc")), Did::Ran(s("vsvc"))]);
+    // The branch to `power` is not taken.
+    want.extend(ran(m.straight("sys", "undef")));
+    want.extend(ran(m.straight("after", "fault")));
+    want.extend([Did::Aborted(s("fault")), Did::Exception(4, s("fault"), s("vabort"))]);
+    want.extend([Did::Ran(s("vabort")), Did::Ran(s("abort"))]);
+    want.extend([Did::Aborted(s("ill")), Did::Exception(1, s("ill"), s("vundef"))]);
+    want.extend([Did::Ran(s("vundef")), Did::Ran(s("undef"))]);
+    want.extend(ran(m.straight("legal", "wait")));
+    want.extend([Did::Interrupt(5, s("wait"), s("virq")), Did::Ran(s("virq"))]);
+    want.extend(ran(m.straight("irq", "idone")));
+    want.push(Did::Ran(s("idone")));
+    want.extend(ran(m.straight("waited", "space")));
+    want.extend([Did::Ran(s("space")), Did::Space(s("buf"), 0)]);
+    want.extend(ran(m.straight("space", "user")).split_off(1));
+    want.extend(ran(m.straight("user", "unever")));
+    want.extend([Did::Exception(2, s("unever"), s("vsvc")), Did::Ran(s("vsvc"))]);
+    want.extend(ran(m.straight("sys", "undef")[..2].to_vec()));
+    want.extend(ran(m.straight("power", "hang")));
+    // QEMU itself takes the call: 11.
+    want.push(Did::Exception(11, s("hang"), s("hang")));
+    compare(&without(&t.did, &[s("wait"), s("wait") + 4, s("hang")]), &want);
+
+    let buf = s("buf");
+    let turn = [(s("begin"), buf, 4, true), (s("load"), buf, 4, false)];
+    let at = |from: &str, to: &str| {
+        t.accesses.iter().filter(|a| (s(from)..s(to)).contains(&a.0)).copied().collect::<Vec<_>>()
+    };
+    assert_eq!(at("begin", "done"), turn.repeat(10));
+    assert_eq!(at("ustore", "ucall"), [(s("ustore"), buf + 8, 4, true)]);
+    assert_eq!(at("fault", "legal"), []);
+}
+
+#[test]
 fn x86_from_reset_to_the_end() {
     let m = machine(Isa::X86_64);
     let s = |name: &str| m.sym(name);
@@ -324,7 +369,7 @@ fn x86_from_reset_to_the_end() {
 /// Every step of the pc is explained; and user mode alone is what `--level user` traces.
 #[test]
 fn machines_pass_the_check_and_levels_are_kept_apart() {
-    for isa in [Isa::Riscv64, Isa::Aarch64, Isa::X86_64] {
+    for isa in [Isa::Riscv64, Isa::Aarch64, Isa::Arm, Isa::X86_64] {
         let m = machine(isa);
         let said = m.run(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
         let found: Value = serde_json::from_slice(&said.stdout).unwrap();
@@ -440,6 +485,25 @@ fn physical_addresses_are_those_of_the_page_tables() {
     assert_eq!((report["of_devices"].as_u64(), report["reads"].as_u64()), (Some(1), Some(0)), "{report}");
 }
 
+/// Counting instructions for its clock changes where blocks end, and nothing else.
+#[test]
+fn machines_with_a_counted_clock_do_the_same() {
+    for isa in [Isa::Riscv64, Isa::Aarch64, Isa::Arm, Isa::X86_64] {
+        let mut m = machine(isa);
+        let idle = match isa {
+            Isa::X86_64 => vec![m.sym("hang")],
+            // The loop that waits has one instruction, or two.
+            _ => vec![m.sym("hang"), m.sym("wait"), m.sym("waited") - 4],
+        };
+        let plain = trace(&m, &[]);
+        m.args.extend(["-icount", "shift=3"].map(String::from));
+        let counted = trace(&m, &[]);
+        compare(&without(&counted.did, &idle), &without(&plain.did, &idle));
+        // Those of repeated instructions too, which it cuts at each turn.
+        assert_eq!(counted.accesses, plain.accesses, "{isa:?}");
+    }
+}
+
 #[test]
 fn functions_of_the_kernel_have_names() {
     let m = machine(Isa::Riscv64);
@@ -525,14 +589,30 @@ fn linux(init: &str) -> Linux {
 impl Linux {
     /// Boots it; what the guest prints, and the results.
     fn boot(&self, trapline_args: &[&str]) -> (String, String) {
+        self.boot_with(trapline_args, &[])
+    }
+
+    fn boot_with(&self, trapline_args: &[&str], qemu_args: &[&str]) -> (String, String) {
         let out = self.folder.path().join("results");
         let mut c = Command::new(trapline());
-        c.args(["run", "--system", "x86_64", "-o"]).arg(&out).args(trapline_args).arg("--");
-        c.args(["-m", "512", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel"])
-            .arg(&self.kernel);
-        c.arg("-initrd").arg(&self.initrd).args(["-append", "console=ttyS0 quiet panic=-1"]);
+        c.args(["run", "--system", "x86_64", "-o"])
+            .arg(&out)
+            .args(trapline_args)
+            .arg("--")
+            .args(self.args())
+            .args(qemu_args);
         let said = within(LIMIT, &mut c).code(0);
         (said.out(), std::fs::read_to_string(out).unwrap())
+    }
+
+    /// QEMU's arguments.
+    fn args(&self) -> Vec<String> {
+        let fixed = "-m 512 -nodefaults -display none -serial stdio -no-reboot";
+        let mut args: Vec<String> = fixed.split(' ').map(String::from).collect();
+        args.extend(["-kernel".into(), self.kernel.display().to_string()]);
+        args.extend(["-initrd".into(), self.initrd.display().to_string()]);
+        args.extend(["-append".into(), "console=ttyS0 quiet panic=-1".into()]);
+        args
     }
 
     /// The shell, which has all programs in it.
@@ -561,9 +641,12 @@ fn debians_kernel_boots_to_a_shell() {
          busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n",
     );
     let boot = |args: &[&str]| linux.boot(args);
-    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
+    // Two processors, each with a thread of its own.
+    let check = ["--analyzer", "trace", "--consume", "check", "--format", "json"];
+    let (out, found) = linux.boot_with(&check, &["-smp", "2", "-accel", "tcg,thread=multi"]);
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["violations"], 0, "{found}");
+    assert_eq!(found["streams"], 2, "{found}");
     assert!(found["insns"].as_u64().unwrap() > 500_000_000, "{found}");
     assert!(printed(&out, "ticks") > 100, "{out}");
 
@@ -647,4 +730,39 @@ fn processes_of_debians_kernel_are_told_apart() {
     for (what, n) in [("by process", by), ("alone", alone)] {
         assert!(n.abs_diff(program) < program / 100, "{what} {n}, as a program {program}");
     }
+}
+
+/// The boot as a QEMU plugin logs it in the same run, event by event.
+fn boot_agrees(events: u64) {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        return;
+    }
+    let linux = linux("busybox ls -l /proc\n");
+    let folder = scratch();
+    let mut args = linux.args();
+    args.extend(["-icount", "shift=auto"].map(String::from));
+    // Where Debian's packages have firmware.
+    for folder in ["/usr/share/seabios", "/usr/share/qemu", "/usr/lib/ipxe/qemu"] {
+        args.extend(["-L".into(), folder.to_string()]);
+    }
+    let args: Vec<&str> = args.iter().map(|a| a.as_str()).collect();
+    let machine = system_qemu("x86_64", "trace");
+    let c = oracle::compare(&machine, oracle::plugin(), folder.path(), oracle::Guest::Machine(&args, events)).unwrap();
+    println!(
+        "{} instructions, {} accesses, {} again, {} unseen, {} known",
+        c.insns, c.accesses, c.again, c.unseen, c.known
+    );
+    assert_eq!(c.difference, None);
+    assert!(c.insns + c.accesses >= events, "{c:?}");
+}
+
+#[test]
+fn a_booting_kernel_agrees_with_the_plugin() {
+    boot_agrees(100_000_000);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_booting_kernel_agrees_with_the_plugin_for_long() {
+    boot_agrees(400_000_000);
 }
