@@ -7,10 +7,10 @@ include!(concat!(env!("OUT_DIR"), "/trapline.rs"));
 /// The version of the header. QEMU refers to this symbol: if the patch was made for another version, the link fails
 /// and names the symbol of the version that it wanted.
 #[unsafe(no_mangle)]
-pub static trapline_abi_version_3: u32 = TRAPLINE_ABI;
+pub static trapline_abi_version_4: u32 = TRAPLINE_ABI;
 
 const _: () = {
-    assert!(TRAPLINE_ABI == 3);
+    assert!(TRAPLINE_ABI == 4);
     assert!(size_of::<TraplineVcpu>() == 112);
     assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
