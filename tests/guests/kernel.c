@@ -6,7 +6,7 @@
  *   R section addr len read     W section addr len written     nothing else is, in that section
  *   r section addr len          w section addr len             among other things
  *
- * A section begins with close(1000 + its number).
+ * A section begins with close(1000 + its number). With an argument it makes no child.
  */
 #define _GNU_SOURCE
 /* The kernel's own, beside the C library's. */
@@ -263,7 +263,7 @@ static void waiting_for(void)
     note('R', &zero, sizeof zero);
 }
 
-static void process(void)
+static void process(int alone)
 {
     long got;
     pid_t child;
@@ -317,16 +317,18 @@ static void process(void)
     CALL(1, SYS_mincore, (long)big & -4096, 4096, in);
     note('W', in, 1);
 
-    child = fork();
-    if (child == 0) {
-        _exit(0);
+    if (!alone) {
+        child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        next();
+        CALL(1, SYS_wait4, child, &waiting, 0, big);
+        note('W', &waiting, 4);
+        note('W', big, 18 * sizeof(long));
+        next();
+        CALL(0, SYS_wait4, child, &waiting, 0, big);
     }
-    next();
-    CALL(1, SYS_wait4, child, &waiting, 0, big);
-    note('W', &waiting, 4);
-    note('W', big, 18 * sizeof(long));
-    next();
-    CALL(0, SYS_wait4, child, &waiting, 0, big);
 
     next();
     CALL(1, SYS_kill, getpid(), SIGUSR2);
@@ -340,7 +342,7 @@ static void name_of(int number, const char *text)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO };
 
@@ -364,7 +366,7 @@ int main(void)
     sockets();
     files();
     waiting_for();
-    process();
+    process(argc > 1);
     next();
 
 /* Made here, unless it ends the program: it fails or does nothing. */
