@@ -72,6 +72,8 @@ pub enum Event {
         number: u64,
         /// Its arguments.
         args: [u64; 8],
+        /// Its name; empty if it has none.
+        name: String,
     },
     /// A system call returned.
     SyscallRet {
@@ -79,6 +81,17 @@ pub enum Event {
         number: u64,
         /// Its result.
         result: i64,
+    },
+    /// The kernel touched guest memory: in the system call that is about to return, or to deliver the signal before.
+    Kernel {
+        /// It wrote; otherwise it read.
+        write: bool,
+        /// Start.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+        /// It is not known what it touched from there on; the length is 0.
+        unknown: bool,
     },
     /// A mapping was made.
     Mmap {
@@ -390,6 +403,8 @@ impl Event {
             Event::Exec { .. } => "exec",
             Event::Syscall { .. } => "syscall",
             Event::SyscallRet { .. } => "syscall_ret",
+            Event::Kernel { write: false, .. } => "kernel_read",
+            Event::Kernel { write: true, .. } => "kernel_write",
             Event::Mmap { .. } => "mmap",
             Event::Munmap { .. } => "munmap",
             Event::Mprotect { .. } => "mprotect",
@@ -437,8 +452,16 @@ impl Event {
                 pc: word()?,
                 number: word()?,
                 args: [word()?, word()?, word()?, word()?, word()?, word()?, word()?, word()?],
+                name: match payload.len() {
+                    // As it was recorded before names were.
+                    10 => String::new(),
+                    _ => String::from_utf8_lossy(&path(payload, 10)?).into_owned(),
+                },
             },
             kind::SYSCALL_RET => Event::SyscallRet { number: word()?, result: word()? as i64 },
+            kind::KERNEL_READ | kind::KERNEL_WRITE => {
+                Event::Kernel { write: kind == kind::KERNEL_WRITE, addr: word()?, len: word()?, unknown: word()? != 0 }
+            }
             kind::MMAP => Event::Mmap {
                 addr: word()?,
                 len: word()?,

@@ -262,6 +262,8 @@ void trapline_point_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
                             const uint64_t args[8]);
 void trapline_point_syscall_ret(TraplineVcpu *vcpu, int64_t number,
                                 int64_t result);
+void trapline_point_kernel_access(TraplineVcpu *vcpu, uint64_t addr,
+                                  uint64_t length, uint32_t flags);
 void trapline_point_signal(TraplineVcpu *vcpu, int number, uint64_t from,
                            uint64_t to);
 void trapline_point_exception(TraplineVcpu *vcpu, int number, uint64_t from,
@@ -342,6 +344,8 @@ uint32_t trapline_block(const TraplineBlock *block);
  * @target: its name for the guest's ISA.
  * @start_traced: set by trapline_init: vCPUs begin with tracing on.
  * @system: the guest is a whole machine.
+ * @syscall_name: the name of a system call, NULL if it has none; itself NULL in
+ *                a whole machine.
  */
 typedef struct TraplineHost {
     const char *target;
@@ -352,6 +356,7 @@ typedef struct TraplineHost {
     bool start_traced;
     bool system;
     uint8_t reserved[4];
+    const char *(*syscall_name)(int64_t number);
 } TraplineHost;
 
 /* Room left after @limit in a chunk; longer blocks check for themselves. */
@@ -421,6 +426,39 @@ void trapline_resume_pc(TraplineVcpu *vcpu, uint64_t pc);
 uint64_t trapline_syscall(TraplineVcpu *vcpu, uint64_t pc, int64_t number,
                           const uint64_t args[8]);
 void trapline_syscall_ret(TraplineVcpu *vcpu, int64_t number, int64_t result);
+
+/*
+ * What the kernel touches in a system call, or when it delivers a signal, on
+ * the calling thread: noted as QEMU locks and unlocks it, and then told.
+ * @length: in bytes; not 0.
+ * @flags: TRAPLINE_KERNEL_*; READ | WRITE is locked for both.
+ */
+void trapline_kernel_locked(uint64_t addr, uint64_t length, uint32_t flags);
+/* Of what was locked for writing at @addr, @length bytes were written. */
+void trapline_kernel_unlocked(uint64_t addr, uint64_t length);
+/* Of the data locked so far, @length bytes were moved; none if negative. */
+void trapline_kernel_moved(int64_t length);
+
+#define TRAPLINE_KERNEL_READ    1u
+#define TRAPLINE_KERNEL_WRITE   2u
+#define TRAPLINE_KERNEL_DATA    4u /* as much of it as the call moves */
+#define TRAPLINE_KERNEL_UNKNOWN 8u /* it may touch memory from there on */
+
+/* @flags: READ or WRITE, or UNKNOWN and a length of 0. */
+typedef struct TraplineKernel {
+    uint64_t addr;
+    uint64_t length;
+    uint32_t flags;
+    uint32_t reserved;
+} TraplineKernel;
+
+/*
+ * The next of what has been noted goes to the stream; false if there is no
+ * more. @result: the call's.
+ */
+bool trapline_kernel_next(TraplineVcpu *vcpu, int64_t result,
+                          TraplineKernel *touched);
+
 void trapline_signal(TraplineVcpu *vcpu, int number, uint64_t from,
                      uint64_t to);
 /*
@@ -449,6 +487,22 @@ void trapline_mmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
 void trapline_munmap(TraplineVcpu *vcpu, uint64_t addr, uint64_t length);
 void trapline_mprotect(TraplineVcpu *vcpu, uint64_t addr, uint64_t length,
                        int prot);
+/*
+ * A mapping was moved or got another length, or (@old_length 0) exists a
+ * second time.
+ */
+typedef struct TraplineRemap {
+    uint64_t unmapped;
+    uint64_t unmapped_length;
+    uint64_t mapped;
+    uint64_t mapped_length;
+    uint64_t offset;
+    int32_t prot;
+    int32_t flags;
+} TraplineRemap;
+void trapline_mremap(TraplineVcpu *vcpu, uint64_t old_addr,
+                     uint64_t old_length, uint64_t new_addr,
+                     uint64_t new_length, TraplineRemap *done);
 void trapline_image(TraplineVcpu *vcpu, uint64_t entry, uint64_t bias,
                     uint64_t brk, const char *path);
 

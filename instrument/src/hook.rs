@@ -1,8 +1,8 @@
 //! What `#[analyzer]` expands to calls these: the analyzer's one instance, and who is running when a panic strikes.
 
 use crate::{
-    Access, AddressSpace, Analyzer, Call, End, Exception, FetchPoint, Image, Insn, Mapping, MemPoint, Qemu, Signal,
-    Syscall, Vcpu, backdoor, ffi, runtime,
+    Access, AddressSpace, Analyzer, Call, End, Exception, FetchPoint, Image, Insn, KernelAccess, Mapping, MemPoint,
+    Qemu, Signal, Syscall, Vcpu, backdoor, ffi, kernel, runtime,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -152,12 +152,23 @@ pub fn exit<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, reason: c_int, code: c_in
 pub unsafe fn syscall<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, pc: u64, number: i64, args: *const u64) {
     // SAFETY: by contract.
     let args = unsafe { *args.cast::<[u64; 8]>() };
-    rarer("syscall", vcpu, |a: &A, v| a.syscall(v, &Syscall { pc, number, args }));
+    let name = kernel::name_of(number);
+    rarer("syscall", vcpu, |a: &A, v| a.syscall(v, &Syscall { pc, number, name, args }));
 }
 
 /// See [`vcpu_start`].
 pub fn syscall_ret<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, number: i64, result: i64) {
     rarer("syscall_ret", vcpu, |a: &A, v| a.syscall_ret(v, number, result));
+}
+
+/// See [`vcpu_start`].
+pub fn kernel_access<A: Analyzer>(vcpu: *mut ffi::TraplineVcpu, addr: u64, length: u64, flags: u32) {
+    let access = KernelAccess {
+        addresses: addr..addr.wrapping_add(length),
+        write: flags & ffi::TRAPLINE_KERNEL_WRITE != 0,
+        unknown: flags & ffi::TRAPLINE_KERNEL_UNKNOWN != 0,
+    };
+    rarer("kernel_access", vcpu, |a: &A, v| a.kernel_access(v, &access));
 }
 
 /// See [`vcpu_start`].
@@ -192,14 +203,14 @@ pub fn mmap<A: Analyzer>(
     prot: c_int,
     flags: c_int,
     offset: u64,
-    fd: c_int,
+    _fd: c_int,
 ) {
     let mapping = Mapping {
         addresses: addr..addr.wrapping_add(length),
         prot: prot as u32,
         flags: flags as u32,
         offset,
-        file: runtime::file_of(fd),
+        file: runtime::mapped_file(addr),
     };
     rarer("mmap", vcpu, |a: &A, v| a.mmap(v, &mapping));
 }

@@ -34,6 +34,7 @@ pub mod ffi;
 mod guest_fds;
 #[doc(hidden)]
 pub mod hook;
+mod kernel;
 mod maps;
 mod options;
 mod point;
@@ -53,7 +54,8 @@ pub use decode::{Class, Effects, Kinds, Reg, RegSet, Registers, Target};
 pub use decoded::target as decode_target;
 pub use options::{FromOption, Qemu};
 pub use point::{
-    Access, AddressSpace, End, Exception, FetchPoint, Image, Insn, Mapping, MemPoint, Mode, Privilege, Signal, Syscall,
+    Access, AddressSpace, End, Exception, FetchPoint, Image, Insn, KernelAccess, Mapping, MemPoint, Mode, Privilege,
+    Signal, Syscall,
 };
 pub use slots::{Counter, Variable};
 pub use vcpu::{Register, RegisterSet, Vcpu, VcpuError};
@@ -110,6 +112,12 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
         let _ = (vcpu, number, result);
     }
 
+    /// The kernel has touched guest memory: in a system call that is about to return, or for a signal whose handler is about to run. Only while
+    /// the vCPU is traced.
+    fn kernel_access(&self, vcpu: &mut Vcpu, access: &KernelAccess) {
+        let _ = (vcpu, access);
+    }
+
     /// A handler of the guest's is about to run for a signal.
     fn signal(&self, vcpu: &mut Vcpu, signal: &Signal) {
         let _ = (vcpu, signal);
@@ -162,8 +170,8 @@ pub trait Analyzer: Sized + Send + Sync + 'static {
 pub mod prelude {
     pub use crate::{
         Access, Addr, AddressSpace, Analyzer, Call, Condition, Counter, End, Every, Exception, FetchPoint, FromOption,
-        Image, Insn, Mapping, MemPoint, Mode, Pc, Privilege, Qemu, Random, Register, RegisterSet, Signal, Size,
-        Syscall, Value, Variable, Vcpu, address_in, address_masked,
+        Image, Insn, KernelAccess, Mapping, MemPoint, Mode, Pc, Privilege, Qemu, Random, Register, RegisterSet, Signal,
+        Size, Syscall, Value, Variable, Vcpu, address_in, address_masked,
     };
     #[cfg(feature = "decode")]
     pub use crate::{Class, Kinds, Reg, RegSet, Registers};

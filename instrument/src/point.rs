@@ -208,8 +208,22 @@ pub struct Syscall {
     pub pc: u64,
     /// The number, by the guest's ISA.
     pub number: i64,
+    /// The name; `None` if QEMU knows none.
+    pub name: Option<&'static str>,
     /// The arguments; how many of them count depends on the number.
     pub args: [u64; 8],
+}
+
+/// Guest memory that the kernel has touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelAccess {
+    /// Guest virtual addresses.
+    pub addresses: std::ops::Range<u64>,
+    /// It wrote; otherwise it read.
+    pub write: bool,
+    /// What it touched from the start of `addresses` on, which is empty, is not known.
+    pub unknown: bool,
 }
 
 /// A signal that is delivered to a handler.
@@ -254,7 +268,7 @@ pub struct Mapping {
     pub addresses: std::ops::Range<u64>,
     /// The guest's `PROT_*` bits.
     pub prot: u32,
-    /// The guest's `MAP_*` bits.
+    /// `MAP_*` bits, as the host numbers them.
     pub flags: u32,
     /// Where in the file, in bytes.
     pub offset: u64,

@@ -5,7 +5,7 @@
 
 use crate::ffi::*;
 use crate::vcpu::Register;
-use crate::{Qemu, Vcpu, backdoor, hook, maps::Maps, options::Options, server, slots};
+use crate::{Qemu, Vcpu, backdoor, hook, kernel, maps::Maps, options::Options, server, slots};
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Made, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
@@ -83,6 +83,13 @@ pub(crate) fn big_endian() -> bool {
 /// The file that a descriptor is open on.
 pub(crate) fn file_of(fd: c_int) -> Option<std::path::PathBuf> {
     if fd < 0 { None } else { std::fs::read_link(format!("/proc/self/fd/{fd}")).ok() }
+}
+
+/// The file that is mapped at an address.
+pub(crate) fn mapped_file(addr: u64) -> Option<std::path::PathBuf> {
+    let maps = locked(&runtime().maps);
+    let path = maps.at(addr).map(|m| &m.path).filter(|p| !p.is_empty())?;
+    Some(OsStr::from_bytes(path).into())
 }
 
 /// What `-trapline help` prints; QEMU ends.
@@ -164,6 +171,7 @@ pub unsafe extern "C" fn trapline_init(host: *mut TraplineHost, options: *const 
         (host, string(options), target, version, program)
     };
     hook::install_panic_message(name());
+    kernel::set_names(host.syscall_name, &target);
     let help = options == "help";
     let options = if help { Ok(Options::default()) } else { Options::parse(&options) };
     let options = options.unwrap_or_else(|e| fatal(&e));
@@ -798,12 +806,14 @@ pub unsafe extern "C" fn trapline_resume_pc(vcpu: *mut TraplineVcpu, pc: u64) {
 /// As [`stream`]; `args` are eight words.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, number: i64, args: *const u64) -> u64 {
-    let mut payload = [0; 10];
-    payload[0] = pc;
-    payload[1] = number as u64;
+    // SAFETY: by contract.
+    let args = unsafe { *args.cast::<[u64; 8]>() };
+    let name = kernel::call(number, args);
+    let mut payload = vec![pc, number as u64];
+    payload.extend(args);
+    let mut payload = with_text(&payload, name.unwrap_or_default().as_bytes());
     // SAFETY: by contract.
     unsafe {
-        payload[2..].copy_from_slice(std::slice::from_raw_parts(args, 8));
         let announce = announced(vcpu);
         with(vcpu, |w, c, t| {
             w.completed(None, t);
@@ -825,6 +835,7 @@ pub unsafe extern "C" fn trapline_syscall(vcpu: *mut TraplineVcpu, pc: u64, numb
 /// As [`stream`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_syscall_ret(vcpu: *mut TraplineVcpu, number: i64, result: i64) {
+    kernel::returned();
     // SAFETY: by contract.
     unsafe { event(vcpu, kind::SYSCALL_RET, &[number as u64, result as u64]) }
 }
@@ -958,6 +969,36 @@ pub unsafe extern "C" fn trapline_mprotect(vcpu: *mut TraplineVcpu, addr: u64, l
 /// See the header.
 ///
 /// # Safety
+/// As [`stream`]; `done` is to be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trapline_mremap(
+    vcpu: *mut TraplineVcpu,
+    old: u64,
+    old_length: u64,
+    new: u64,
+    new_length: u64,
+    done: *mut TraplineRemap,
+) {
+    let (unmapped, mapped) = locked(&runtime().maps).remap(old, old_length, new, new_length);
+    let mut told = TraplineRemap::default();
+    if let Some(u) = unmapped {
+        (told.unmapped, told.unmapped_length) = (u.start, u.end - u.start);
+        // SAFETY: by contract.
+        unsafe { event(vcpu, kind::MUNMAP, &[told.unmapped, told.unmapped_length]) };
+    }
+    if let Some(m) = mapped {
+        (told.mapped, told.mapped_length, told.offset) = (m.addr, m.length, m.offset);
+        (told.prot, told.flags) = (m.prot as i32, m.flags as i32);
+        // SAFETY: by contract.
+        unsafe { event(vcpu, kind::MMAP, &m.payload()) };
+    }
+    // SAFETY: by contract.
+    unsafe { done.write(told) };
+}
+
+/// See the header.
+///
+/// # Safety
 /// As [`stream`]; `path` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trapline_image(vcpu: *mut TraplineVcpu, entry: u64, bias: u64, brk: u64, path: *const c_char) {
@@ -1065,6 +1106,7 @@ pub unsafe extern "C" fn trapline_fork_done(vcpu: *mut TraplineVcpu, pid: c_int)
     }
     runtime().inherited.store(true, Ordering::Relaxed);
     PENDING.set(None);
+    kernel::forked();
     // SAFETY: by contract.
     slots::forked(&mut lock.slots, unsafe { &*vcpu });
     let ForkLock { server, .. } = lock;

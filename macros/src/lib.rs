@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::{Error, ImplItem, ItemImpl, parse_macro_input};
 
 /// The points that can be filled, and the C parameters of their symbols (`instrument/include/trapline.h`): names and types.
-const POINTS: [(&str, &str); 17] = [
+const POINTS: [(&str, &str); 18] = [
     ("fetch", "insn: *const TraplineInsn, point: *mut TraplinePoint"),
     ("mem", "access: *const TraplineAccess, point: *mut TraplinePoint"),
     ("vcpu_start", "vcpu: *mut TraplineVcpu"),
@@ -21,6 +21,7 @@ const POINTS: [(&str, &str); 17] = [
     ("exit", "vcpu: *mut TraplineVcpu, reason: i32, code: i32"),
     ("syscall", "vcpu: *mut TraplineVcpu, pc: u64, number: i64, args: *const u64"),
     ("syscall_ret", "vcpu: *mut TraplineVcpu, number: i64, result: i64"),
+    ("kernel_access", "vcpu: *mut TraplineVcpu, addr: u64, length: u64, flags: u32"),
     ("signal", "vcpu: *mut TraplineVcpu, number: i32, from: u64, to: u64"),
     ("exception", "vcpu: *mut TraplineVcpu, number: i32, from: u64, to: u64"),
     ("interrupt", "vcpu: *mut TraplineVcpu, number: i32, from: u64, to: u64"),

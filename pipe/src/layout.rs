@@ -63,7 +63,8 @@ pub mod kind {
     pub const FORK: u8 = 5;
     /// The process replaces its image: path bytes (length word, then bytes padded with 0).
     pub const EXEC: u8 = 6;
-    /// A system call begins: pc of its instruction (where the guest goes on, if the instruction is not traced), number, eight arguments.
+    /// A system call begins: pc of its instruction (where the guest goes on, if the instruction is not traced), number, eight arguments, then its
+    /// name (length word, bytes), empty if it has none.
     pub const SYSCALL: u8 = 7;
     /// A system call returned: number, result (sign-extended).
     pub const SYSCALL_RET: u8 = 8;
@@ -101,9 +102,14 @@ pub mod kind {
     pub const HALT: u8 = 22;
     /// Full system. It waits no more: pc.
     pub const RESUME: u8 = 23;
+    /// User mode, in a system call or after a signal: the kernel read guest memory: address, length, 1 if it is not known what it touched from
+    /// there on (length 0).
+    pub const KERNEL_READ: u8 = 24;
+    /// The kernel wrote guest memory: as [`KERNEL_READ`].
+    pub const KERNEL_WRITE: u8 = 25;
 
     // What the guest does through the backdoor. The first word is the pc of the call, or where the vCPU goes on if it is another's; texts
-    // and bytes are a length word, then the bytes padded with 0. 24..=31 are free.
+    // and bytes are a length word, then the bytes padded with 0. 26..=31 are free.
 
     /// Tracing starts: scope, depth now. The instruction after it is the first.
     pub const TRACE_START: u8 = 32;

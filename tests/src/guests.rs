@@ -165,6 +165,7 @@ pub const GUESTS: &[Row] = &[
     row("x86_deep.S", How::Bare, X86, &[]),
     row("x86_stopped.S", How::Bare, X86, &[]),
     row("x86_top.S", How::Bare, &[X86_64, I386], &[]),
+    row("x86_read.S", How::Bare, X86, &[]),
     row("mips_delay_slots.S", How::Bare, &[Mipsel, Mips], &["-mips32r2", "-Wa,-mno-fix-loongson3-llsc"]),
     row("arm_thumb.S", How::Bare, &[Arm], &[]),
     row("arm_exclusive.S", How::Bare, &[Arm, Thumb, Aarch64], &[]),
@@ -217,6 +218,8 @@ pub const GUESTS: &[Row] = &[
     row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),
     row("threads.c", How::Static, EVERY, &[]),
+    row("kernel.c", How::Static, EVERY, &[]),
+    row("remap.c", How::Static, EVERY, &[]),
     row("maps.c", How::Dynamic, EVERY, &["-DDYNAMIC"]),
     row("maps.c", How::StaticPie, &[X86_64, Aarch64], &[]),
 ];

@@ -434,7 +434,11 @@ impl Trace {
                 O::User { id, bytes, .. } => format!("user {id} {}", path(bytes)),
                 O::End { reason, code } => format!("end {} {code}", reason.name()),
                 O::Exec { path: p } => format!("exec {}", path(p)),
-                O::Syscall { pc, number, .. } => format!("syscall {} {number}", name(*pc)),
+                O::Syscall { pc, name: n, number, .. } if n.is_empty() => format!("syscall {} {number}", name(*pc)),
+                O::Syscall { pc, name: n, .. } => format!("syscall {} {n}", name(*pc)),
+                O::Kernel { addr, len, unknown, .. } => {
+                    format!("{} {} {len}{}", o.name(), name(*addr), if *unknown { " unknown" } else { "" })
+                }
                 O::SyscallRet { number, result } => format!("syscall_ret {number} {result}"),
                 O::Mmap { addr, len, prot, offset, path: p, .. } => {
                     format!("mmap {addr:#x} {len:#x} {prot} {offset:#x} {}", path(p))

@@ -338,6 +338,9 @@ fn rarer_points() {
     // close(12345): EBADF.
     assert!(has(&format!("syscall_ret {} -9", numbers[1])), "{texts:?}");
     assert!(texts.iter().any(|t| t.ends_with(&format!(" {} {:#x}", numbers[1], 12345))), "{texts:?}");
+    // write(1, "hi\n", 3) and a string that is read; both names.
+    assert!(has("syscall write ") && has("syscall close "), "{texts:?}");
+    assert!(has("kernel R 3 false") && has("kernel W "), "{texts:?}");
     assert!(has("exit Exit(0)"), "{texts:?}");
 
     let (_, texts) = rarer(&["fork"]);

@@ -128,3 +128,28 @@ fn every_pc_of_a_dynamic_program_with_dlopen_lies_in_a_mapping_of_its_file() {
         }
     }
 }
+
+#[test]
+fn what_a_program_maps_moves_and_unmaps_is_told_with_file_offset_and_protection() {
+    for isa in trapline_tests::ALL {
+        let t = guest("remap", isa).run().counts().trace().code(0);
+        let said = t.finished.out();
+        let expected: Vec<&str> = said.lines().filter(|l| *l != "break").collect();
+        assert_eq!(expected.len(), 17, "{isa:?}: {said}");
+        let told: Vec<String> = t
+            .others()
+            .filter_map(|(_, e)| match e {
+                Event::Mmap { addr, len, prot, offset, path, .. } => {
+                    let file = if path.windows(5).any(|w| w == b"remap") { "remap" } else { "-" };
+                    assert_eq!(path.is_empty(), file == "-", "{isa:?}: {:?}", OsStr::from_bytes(path));
+                    Some(format!("map {addr:x} {len:x} {prot} {offset:x} {file}"))
+                }
+                Event::Munmap { addr, len } => Some(format!("unmap {addr:x} {len:x}")),
+                Event::Mprotect { addr, len, prot } => Some(format!("protect {addr:x} {len:x} {prot}")),
+                _ => None,
+            })
+            .collect();
+        let found = told.windows(expected.len()).any(|w| w == expected);
+        assert!(found, "{isa:?}: the program did\n{}\nbut told is\n{}", expected.join("\n"), told.join("\n"));
+    }
+}

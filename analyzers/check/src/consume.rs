@@ -1,6 +1,7 @@
 //! Follows every stream, and says what does not follow.
 
 use crate::flow::{self, Next, Static};
+use crate::space::{PAGE_BITS, Space, Step};
 use consumer::{
     Analysis, BlockExec, Chunk, Consumer, Error, Event, Format, GuestEvent, Item, Options, Pool, Source,
     State as Ended, Stream, Summary, Sums,
@@ -43,7 +44,7 @@ pub struct Findings {
     /// How much is wrong.
     pub count: u64,
     threads: HashMap<usize, Thread>,
-    processes: BTreeMap<usize, Process>,
+    processes: BTreeMap<usize, Space>,
 }
 
 #[derive(Debug)]
@@ -52,14 +53,6 @@ struct Thread {
     order: Option<u64>,
     started: bool,
     ended: bool,
-}
-
-#[derive(Debug, Default)]
-struct Process {
-    /// Pages that were touched, by kind.
-    pages: HashSet<(bool, u64)>,
-    /// Every mapping that there ever was: start and end.
-    mappings: Vec<(u64, u64)>,
 }
 
 impl Findings {
@@ -76,35 +69,14 @@ impl Findings {
     /// Once everything has been consumed: what only the whole tells.
     pub fn close(&mut self) {
         let mut found = Vec::new();
-        for (number, process) in &mut self.processes {
-            process.mappings.sort_unstable();
-            let mut merged: Vec<(u64, u64)> = Vec::new();
-            for &(start, end) in &process.mappings {
-                match merged.last_mut() {
-                    Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                    _ => merged.push((start, end)),
-                }
-            }
-            let inside = |page: u64| {
-                let i = merged.partition_point(|m| m.0 <= page << PAGE_BITS);
-                i > 0 && page << PAGE_BITS < merged[i - 1].1
-            };
-            let mut outside: Vec<&(bool, u64)> = process.pages.iter().filter(|(_, page)| !inside(*page)).collect();
-            outside.sort_unstable();
-            for (code, page) in outside {
-                let what = if *code { "an instruction ran" } else { "an access was made" };
-                found.push(format!(
-                    "process {number}: {what} on the page {:#x}, which was never mapped",
-                    page << PAGE_BITS
-                ));
-            }
+        for (number, space) in &self.processes {
+            found.extend(space.violations().into_iter().map(|v| format!("process {number}: {v}")));
         }
         found.into_iter().for_each(|f| self.add(f));
         self.unended = self.threads.values().filter(|t| !t.ended).count() as u64;
     }
 }
 
-const PAGE_BITS: u32 = 12;
 /// Pages that the kernel shows to every process of x86_64 and ARM; QEMU does what is there itself.
 const KERNEL_PAGES: [u64; 2] = [0xffff_ffff_ff60_0000 >> PAGE_BITS, 0xffff_0000 >> PAGE_BITS];
 
@@ -135,8 +107,7 @@ pub struct Batch {
     started: bool,
     ended: bool,
     violations: Vec<String>,
-    pages: HashSet<(bool, u64)>,
-    mappings: Vec<(u64, u64)>,
+    memory: Vec<Step>,
     insns: u64,
     accesses: u64,
     steps: u64,
@@ -210,8 +181,7 @@ impl Consumer for Follow {
                 started: false,
                 ended: false,
                 violations: Vec::new(),
-                pages: HashSet::new(),
-                mappings: Vec::new(),
+                memory: Vec::new(),
                 insns: 0,
                 accesses: 0,
                 steps: 0,
@@ -221,7 +191,7 @@ impl Consumer for Follow {
             for item in chunk.items() {
                 match item? {
                     Item::Block(block) => block_of(chunk, scratch, &mut b, &block, &mut last_page),
-                    Item::Event(event) => event_of(chunk, &mut b, &event, &mut syscall),
+                    Item::Event(event) => event_of(chunk, &mut b, &event, &mut syscall, &mut last_page),
                 }
             }
             Ok(b)
@@ -266,8 +236,10 @@ impl Consumer for Follow {
         thread.started |= b.started;
         thread.ended |= b.ended;
         let process = all.processes.entry(stream.process.number).or_default();
-        process.pages.extend(b.pages.drain());
-        process.mappings.append(&mut b.mappings);
+        if !thread.started {
+            process.gap();
+        }
+        process.follow(stream.number, b.order, b.memory);
         all.insns += b.insns;
         all.accesses += b.accesses;
         all.steps += b.steps;
@@ -280,6 +252,7 @@ impl Consumer for Follow {
         if let Some(thread) = all.threads.get_mut(&stream.number) {
             thread.next = Next::Any;
         }
+        all.processes.entry(stream.process.number).or_default().gap();
         Ok(())
     }
 
@@ -303,7 +276,12 @@ fn touch(b: &mut Batch, last: &mut Last, code: bool, address: u64) {
     if last.page != Some(page) && !last.system {
         last.page = Some(page);
         if !KERNEL_PAGES.contains(&page.1) {
-            b.pages.insert(page);
+            match b.memory.last_mut() {
+                Some(Step::Touched(pages)) => {
+                    pages.insert(page);
+                }
+                _ => b.memory.push(Step::Touched(HashSet::from([page]))),
+            }
         }
     }
 }
@@ -386,7 +364,12 @@ fn block_of(chunk: &Chunk<'_>, scratch: &mut Scratch, b: &mut Batch, block: &Blo
 const SIGRETURN: i64 = -513;
 const RESTART: i64 = -512;
 
-fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Option<u64>) {
+/// Where the last page ends of `len` bytes from `addr` on.
+fn page_end(addr: u64, len: u64) -> u64 {
+    addr.saturating_add(len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX)
+}
+
+fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Option<u64>, last_page: &mut Last) {
     match event {
         Event::Start { .. } => {
             (b.started, b.next) = (true, Next::Begun);
@@ -432,8 +415,16 @@ fn event_of(chunk: &Chunk<'_>, b: &mut Batch, event: &Event, syscall: &mut Optio
             b.next = Next::one(*pc);
         }
         Event::Mmap { addr, len, .. } => {
-            let end = addr.saturating_add(*len).checked_next_multiple_of(1 << PAGE_BITS).unwrap_or(u64::MAX);
-            b.mappings.push((*addr, end));
+            b.memory.push(Step::Mapped(*addr, page_end(*addr, *len)));
+            last_page.page = None;
+        }
+        Event::Munmap { addr, len } => {
+            b.memory.push(Step::Unmapped(*addr, page_end(*addr, *len)));
+            last_page.page = None;
+        }
+        Event::Kernel { addr, len, unknown: false, .. } => {
+            touch(b, last_page, false, *addr);
+            touch(b, last_page, false, addr.saturating_add(len.saturating_sub(1)));
         }
         Event::Guest { what: GuestEvent::Stop { depth: 0, .. }, .. } => b.next = Next::Off,
         Event::Guest { what: GuestEvent::Start { .. }, .. } => b.next = Next::Any,
@@ -559,7 +550,7 @@ mod tests {
         let ((violations, steps), _) = feed(&Follow::default(), &c.table.finish(), &chunks, Findings::default, |f| {
             let mut g = Findings { violations: f.violations.clone(), count: f.count, ..Findings::default() };
             for (number, p) in &f.processes {
-                g.processes.insert(*number, Process { pages: p.pages.clone(), mappings: p.mappings.clone() });
+                g.processes.insert(*number, p.clone());
             }
             g.close();
             (g.violations, f.steps)
@@ -629,6 +620,12 @@ mod tests {
         );
         // Outside of every mapping.
         found(|c, k| k.block(c.c, &[0x9000]), &["0x9000", "never mapped"]);
+        // In what has been given back, by the program or by the kernel.
+        found(
+            |c, k| k.block(c.c, &[0x7ff0]).record(kind::MUNMAP, &[0x7000, 0x1000]).block(c.c, &[0x7ff0]),
+            &["0x7000", "not mapped then"],
+        );
+        found(|_, k| k.record(kind::KERNEL_WRITE, &[0x7fff, 2, 0]), &["0x8000", "never mapped"]);
         // Not where the instruction says.
         found(|c, k| k.block(c.b, &[0x5010]), &["0x2000", "0x5006"]);
         // Something runs after the end.

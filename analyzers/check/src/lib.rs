@@ -6,3 +6,5 @@ pub mod consume;
 mod flow;
 #[cfg(feature = "qemu")]
 mod qemu;
+#[cfg(feature = "consume")]
+mod space;

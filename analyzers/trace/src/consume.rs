@@ -309,8 +309,20 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
         }
         Event::Fork { child } => vec![("child", n(*child))],
         Event::Exec { path } => vec![("path", Text(path.clone()))],
-        Event::Syscall { pc, number, args } => {
-            vec![("pc", Address(*pc)), ("number", n(*number)), ("args", Addresses(args.to_vec()))]
+        Event::Syscall { pc, number, args, name } => {
+            let mut fields = vec![("pc", Address(*pc)), ("number", n(*number))];
+            if !name.is_empty() {
+                fields.push(("name", Text(name.clone().into_bytes())));
+            }
+            fields.push(("args", Addresses(args.to_vec())));
+            fields
+        }
+        Event::Kernel { addr, len, unknown, .. } => {
+            let mut fields = vec![("addr", Address(*addr)), ("len", n(*len))];
+            if *unknown {
+                fields.push(("unknown", n(1)));
+            }
+            fields
         }
         Event::SyscallRet { number, result } => vec![("number", n(*number)), ("result", Number(i128::from(*result)))],
         Event::Mmap { addr, len, prot, flags, offset, path } => {
@@ -527,6 +539,9 @@ mod tests {
             .block(b, &[0x7ff0, 0xffff_ffff_1234_5678, 0x8000, 0x8000])
             .record(kind::SYSCALL, &[0x401007, 60, 1, 2, 3, 4, 5, 6, 7, 8])
             .record(kind::SYSCALL_RET, &[60, (-2i64) as u64])
+            .record(kind::SYSCALL, &with_path(&[0x401007, 0, 1, 2, 3, 4, 5, 6, 7, 8], "read"))
+            .record(kind::KERNEL_WRITE, &[0x7ff0, 16, 0])
+            .record(kind::KERNEL_READ, &[0x8000, 0, 1])
             .record(kind::END, &[1, 3]);
         assert_eq!(
             trace(Format::Json, t, &[chunk.words()]),
@@ -540,6 +555,9 @@ mod tests {
                 r#"{"stream":0,"ev":"store","pc":"0x401002","addr":"0x8000","size":8,"atomic":true}"#,
                 r#"{"stream":0,"ev":"syscall","pc":"0x401007","number":60,"args":["0x1","0x2","0x3","0x4","0x5","0x6","0x7","0x8"]}"#,
                 r#"{"stream":0,"ev":"syscall_ret","number":60,"result":-2}"#,
+                r#"{"stream":0,"ev":"syscall","pc":"0x401007","number":0,"name":"read","args":["0x1","0x2","0x3","0x4","0x5","0x6","0x7","0x8"]}"#,
+                r#"{"stream":0,"ev":"kernel_write","addr":"0x7ff0","len":16}"#,
+                r#"{"stream":0,"ev":"kernel_read","addr":"0x8000","len":0,"unknown":1}"#,
                 r#"{"stream":0,"ev":"end","reason":"exit","code":3}"#,
             ]
         );

@@ -84,6 +84,7 @@ impl Analyzer for A {
     fn exit(&self, _: &mut Vcpu, _: End) {}
     fn syscall(&self, _: &mut Vcpu, _: &Syscall) {}
     fn syscall_ret(&self, _: &mut Vcpu, _: i64, _: i64) {}
+    fn kernel_access(&self, _: &mut Vcpu, _: &KernelAccess) {}
     fn signal(&self, _: &mut Vcpu, _: &Signal) {}
     fn mmap(&self, _: &mut Vcpu, _: &Mapping) {}
     fn munmap(&self, _: &mut Vcpu, _: std::ops::Range<u64>) {}

@@ -226,10 +226,15 @@ impl Analyzer for Cursor {
         if self.what == "stop" {
             vcpu.start_tracing();
         }
-        self.rarer(vcpu, &format!("syscall {:#x} {} {:#x}", call.pc, call.number, call.args[0]));
+        let name = call.name.unwrap_or_default();
+        self.rarer(vcpu, &format!("syscall {name} {:#x} {} {:#x}", call.pc, call.number, call.args[0]));
     }
     fn syscall_ret(&self, vcpu: &mut Vcpu, number: i64, result: i64) {
         self.rarer(vcpu, &format!("syscall_ret {number} {result}"));
+    }
+    fn kernel_access(&self, vcpu: &mut Vcpu, k: &KernelAccess) {
+        let length = k.addresses.end - k.addresses.start;
+        self.rarer(vcpu, &format!("kernel {} {length} {}", if k.write { 'W' } else { 'R' }, k.unknown));
     }
     fn signal(&self, vcpu: &mut Vcpu, s: &Signal) {
         self.rarer(vcpu, &format!("signal {} {:#x} {:#x}", s.number, s.from, s.to));
