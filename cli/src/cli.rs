@@ -211,6 +211,7 @@ struct Check {
 Examples:
   trapline record -o t.trapline -- sha256sum /bin/bash
   trapline record --values -o - -- ls | trapline replay - --analyzer trace
+  trapline record --system x86_64 --physical -o boot.trapline -- -m 512 -display none -kernel vmlinuz
 
 The same as run --record FILE. To analyse and record in one run: run --record FILE --analyzer NAME. Exit code: the guest's.")]
 struct Record {
@@ -220,9 +221,15 @@ struct Record {
     /// With the values that are read and written
     #[arg(long, conflicts_with = "no_mem")]
     values: bool,
+    /// Whole machines: with the physical addresses of accesses
+    #[arg(long, conflicts_with = "no_mem", requires = "system")]
+    physical: bool,
     /// Instructions only
     #[arg(long)]
     no_mem: bool,
+    /// Record a whole machine of this ISA; the command is QEMU's arguments then
+    #[arg(long, value_name = "ISA")]
+    system: Option<String>,
     /// Look for the program's dynamic loader and libraries here before / [default: /usr/TRIPLET if needed]
     #[arg(short = 'L', value_name = "PREFIX")]
     prefix: Option<PathBuf>,
@@ -435,7 +442,9 @@ fn record(args: Record) -> Result<ExitCode> {
     let mut line: Vec<OsString> = ["trapline", "run", "--record"].map(OsString::from).into();
     line.push(args.output.into());
     line.extend(args.values.then_some("--opt=values=on".into()));
+    line.extend(args.physical.then_some("--opt=paddr=on".into()));
     line.extend(args.no_mem.then_some("--opt=mem=off".into()));
+    line.extend(args.system.into_iter().flat_map(|isa| ["--system".into(), isa.into()]));
     line.extend(args.prefix.into_iter().flat_map(|p| ["-L".into(), p.into_os_string()]));
     line.push("--".into());
     line.extend(args.command);

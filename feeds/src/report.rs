@@ -230,7 +230,7 @@ impl Analysis for Written {
                 let t = feed.totals();
                 if self.args.addressing == Addressing::Physical && t.accesses > 0 && t.unknown == t.accesses {
                     return Err(Error::Consumer(
-                        "there are no physical addresses: the guest is a program, not a machine, or was recorded without them (trapline record --opt paddr=on)".into(),
+                        "there are no physical addresses: the guest is a program, not a machine, or was recorded without them (trapline record --physical)".into(),
                     ));
                 }
                 let mut report = json!({"reads": t.reads, "writes": t.writes, "accesses": t.accesses});

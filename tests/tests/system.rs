@@ -483,6 +483,22 @@ fn physical_addresses_are_those_of_the_page_tables() {
     ]);
     let report: Value = serde_json::from_str(said.err().lines().last().unwrap()).unwrap();
     assert_eq!((report["of_devices"].as_u64(), report["reads"].as_u64()), (Some(1), Some(0)), "{report}");
+
+    // The same from a recording; and one without them says so.
+    let folder = scratch();
+    let file = folder.path().join("t.trapline");
+    for (option, there) in [("--physical", true), ("--values", false)] {
+        let mut c = Command::new(trapline());
+        c.args(["record", "--system", m.isa, option, "-o"]).arg(&file).arg("--").args(&m.args);
+        within(LIMIT, &mut c).code(m.code);
+        let mut c = Command::new(trapline());
+        c.arg("replay").arg(&file).args(["--feed", "lackey", "--addressing", "physical", "-o", "-"]);
+        let said = within(LIMIT, &mut c).code(if there { 0 } else { 125 });
+        match there {
+            true => lines.iter().for_each(|l| assert!(said.out().contains(l.as_str()), "{l}")),
+            false => assert!(said.err().contains("record --physical"), "{}", said.err()),
+        }
+    }
 }
 
 /// Counting instructions for its clock changes where blocks end, and nothing else.
