@@ -623,7 +623,7 @@ mod tests {
         // In what has been given back, by the program or by the kernel.
         found(
             |c, k| k.block(c.c, &[0x7ff0]).record(kind::MUNMAP, &[0x7000, 0x1000]).block(c.c, &[0x7ff0]),
-            &["0x7000", "not mapped then"],
+            &["0x7000", "had unmapped"],
         );
         found(|_, k| k.record(kind::KERNEL_WRITE, &[0x7fff, 2, 0]), &["0x8000", "never mapped"]);
         // Not where the instruction says.

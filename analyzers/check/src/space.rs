@@ -86,10 +86,10 @@ impl Space {
                     }
                 }
                 Step::Mapped(start, end) => {
-                    self.close(start, end, now, true);
-                    self.open.insert(start, Mapping { end, from: now });
+                    self.close(start, end, now);
+                    self.map(start, end, now);
                 }
-                Step::Unmapped(start, end) => self.close(start, end, now, false),
+                Step::Unmapped(start, end) => self.close(start, end, now),
             }
         }
     }
@@ -99,13 +99,30 @@ impl Space {
         self.open.range(..=address).next_back().map(|(_, m)| m).filter(|m| address < m.end)
     }
 
-    /// Nothing is mapped from `start` to `end` any more, unless it may have been mapped since; something else is if `replaced`.
-    fn close(&mut self, start: u64, end: u64, now: Moment, replaced: bool) {
+    /// What is mapped between `start` and `end`, whole.
+    fn between(&self, start: u64, end: u64) -> Vec<(u64, Mapping)> {
         let first = self.open.range(..=start).next_back().map_or(start, |(s, _)| *s);
-        let found: Vec<(u64, Mapping)> =
-            self.open.range(first..end).filter(|(_, m)| m.end > start).map(|(s, m)| (*s, *m)).collect();
-        for (s, m) in found {
-            if !replaced && !self.before(m.from, now) {
+        self.open.range(first..end).filter(|(_, m)| m.end > start).map(|(s, m)| (*s, *m)).collect()
+    }
+
+    /// Something is mapped there, but where something is that may have been mapped since.
+    fn map(&mut self, start: u64, end: u64, now: Moment) {
+        let mut at = start;
+        for (s, m) in self.between(start, end) {
+            if at < s {
+                self.open.insert(at, Mapping { end: s, from: now });
+            }
+            at = m.end;
+        }
+        if at < end {
+            self.open.insert(at, Mapping { end, from: now });
+        }
+    }
+
+    /// Nothing is mapped from `start` to `end` any more, unless it may have been mapped since.
+    fn close(&mut self, start: u64, end: u64, now: Moment) {
+        for (s, m) in self.between(start, end) {
+            if !self.before(m.from, now) {
                 continue;
             }
             self.open.remove(&s);
@@ -132,7 +149,8 @@ impl Space {
     /// Once everything has been seen: what was touched and was not mapped, as text.
     pub fn violations(&self) -> Vec<String> {
         let covers = |start: u64, end: u64, page: u64| (start..end).contains(&(page << PAGE_BITS));
-        let mut found: Vec<(bool, u64, bool)> = Vec::new();
+        // By page: the stream that touched it, whether it was never mapped, and the stream that had unmapped it.
+        let mut found: Vec<(bool, u64, usize, bool, Option<usize>)> = Vec::new();
         for ((code, page, ..), at) in &self.open_questions {
             let since = self.open.range(..=page << PAGE_BITS).next_back().filter(|(s, m)| covers(**s, m.end, *page));
             let mut known = since.iter().map(|(_, m)| (m.from, None)).collect::<Vec<_>>();
@@ -144,15 +162,20 @@ impl Space {
                         && to.is_none_or(|to| !self.before(to, *at)))
             });
             if !there {
-                found.push((*code, *page, !known.is_empty()));
+                let gone = known.iter().filter_map(|(_, to)| *to).find(|to| self.before(*to, *at));
+                found.push((*code, *page, at.stream, known.is_empty(), gone.map(|to| to.stream)));
             }
         }
         found.sort_unstable();
-        found.dedup();
-        let text = |(code, page, then): (bool, u64, bool)| {
+        found.dedup_by_key(|(code, page, ..)| (*code, *page));
+        let text = |(code, page, stream, never, gone): (bool, u64, usize, bool, Option<usize>)| {
             let what = if code { "an instruction ran" } else { "an access was made" };
-            let when = if then { "which was not mapped then" } else { "which was never mapped" };
-            format!("{what} on the page {:#x}, {when}", page << PAGE_BITS)
+            let when = match gone {
+                Some(by) => format!("which stream {by} had unmapped"),
+                None if never => "which was never mapped".into(),
+                None => "which was mapped later".into(),
+            };
+            format!("stream {stream}: {what} on the page {:#x}, {when}", page << PAGE_BITS)
         };
         found.into_iter().map(text).collect()
     }
@@ -178,14 +201,15 @@ mod tests {
     fn within_a_stream_what_is_unmapped_is_gone() {
         assert_eq!(verdict(vec![(0, 1, vec![MAP(), touch(2), UNMAP(), touch(1), touch(3), touch(4)])]), [""; 0]);
         let gone = verdict(vec![(0, 1, vec![MAP(), UNMAP(), touch(2)])]);
-        assert_eq!(gone, ["an access was made on the page 0x2000, which was not mapped then"]);
+        assert_eq!(gone, ["stream 0: an access was made on the page 0x2000, which stream 0 had unmapped"]);
         // Mapped again; but what came between did not know.
         assert_eq!(verdict(vec![(0, 1, vec![MAP(), UNMAP(), MAP(), touch(2)])]), [""; 0]);
         assert_eq!(verdict(vec![(0, 1, vec![MAP(), UNMAP(), touch(2), MAP()])]), gone);
-        assert_eq!(verdict(vec![(0, 1, vec![touch(2), MAP()])]), gone);
+        let early = verdict(vec![(0, 1, vec![touch(2), MAP()])]);
+        assert_eq!(early, ["stream 0: an access was made on the page 0x2000, which was mapped later"]);
         assert_eq!(
             verdict(vec![(0, 1, vec![MAP(), touch(5)])]),
-            ["an access was made on the page 0x5000, which was never mapped"]
+            ["stream 0: an access was made on the page 0x5000, which was never mapped"]
         );
     }
 
@@ -197,7 +221,7 @@ mod tests {
             let (a, b) = if read_first { (b, a) } else { (a, b) };
             verdict(vec![(0, 1, vec![MAP(), UNMAP()]), a, b])
         };
-        assert_eq!(certain(false), ["an access was made on the page 0x2000, which was not mapped then"]);
+        assert_eq!(certain(false), ["stream 1: an access was made on the page 0x2000, which stream 0 had unmapped"]);
         assert_eq!(certain(true), certain(false));
         // The access's chunk (3) began before.
         assert_eq!(verdict(vec![(0, 1, vec![MAP(), UNMAP()]), (0, 4, vec![]), (1, 3, vec![touch(2)])]), [""; 0]);
@@ -206,6 +230,9 @@ mod tests {
         // Another has mapped it again, which is read later.
         let again = vec![(0, 1, vec![MAP(), UNMAP()]), (0, 4, vec![]), (1, 5, vec![touch(2)]), (2, 3, vec![MAP()])];
         assert_eq!(verdict(again), [""; 0]);
+        // A mapping, too, may have been before the one that is read first.
+        let stack = vec![(1, 2, vec![MAP()]), (0, 1, vec![MAP(), UNMAP()]), (0, 4, vec![]), (1, 5, vec![touch(2)])];
+        assert_eq!(verdict(stack), [""; 0]);
         // An unmapping that may have been before the mapping of another does not end it.
         let either = vec![(1, 2, vec![MAP()]), (0, 1, vec![UNMAP()]), (0, 4, vec![]), (1, 5, vec![touch(2)])];
         assert_eq!(verdict(either), [""; 0]);
@@ -216,6 +243,6 @@ mod tests {
         let mut s = Space::default();
         s.gap();
         s.follow(0, 1, vec![touch(2), MAP(), UNMAP(), touch(2), touch(7)]);
-        assert_eq!(s.violations(), ["an access was made on the page 0x7000, which was never mapped"]);
+        assert_eq!(s.violations(), ["stream 0: an access was made on the page 0x7000, which was never mapped"]);
     }
 }
