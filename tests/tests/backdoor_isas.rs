@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Ended, Finished, Guest, Isa, Symbols, What, qemu, scratch, within};
+use trapline_tests::{Ended, Finished, Guest, Isa, Symbols, What, qemu, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const BASE: u64 = 0x10000;
@@ -44,6 +44,11 @@ impl Hand {
 
 /// A file with one loaded segment: headers, then the code.
 fn elf(h: &Hand, path: &Path, code: &[u32]) {
+    elf_at(h, path, code, h.start());
+}
+
+/// The same, with the code at this offset.
+fn elf_at(h: &Hand, path: &Path, code: &[u32], start: usize) {
     let mut f: Vec<u8> = vec![0x7f, b'E', b'L', b'F', 1 + u8::from(h.wide), 1 + u8::from(h.big), 1];
     f.resize(16, 0);
     let put = |f: &mut Vec<u8>, n: u64, len: usize| {
@@ -51,7 +56,6 @@ fn elf(h: &Hand, path: &Path, code: &[u32]) {
     };
     let word = if h.wide { 8 } else { 4 };
     let (eh, ph) = if h.wide { (64, 56) } else { (52, 32) };
-    let start = h.start();
     let end = start + code.len() * h.unit;
     put(&mut f, 2, 2); // ET_EXEC
     put(&mut f, h.machine.into(), 2);
@@ -670,6 +674,92 @@ fn a_call_comes_through_and_is_illegal_where_nobody_answers() {
             assert_eq!(told, Some(BASE + (h.start() + h.call * h.unit) as u64 + behind), "{name}: {err}");
         }
     }
+}
+
+/// START and STOP made of a guest's ECHO: where its arguments begin to be loaded, the units with the operation's number and with the first argument
+/// and how far up they are in them, the units of a call, and the lengths of the instructions before it.
+struct Region {
+    target: &'static str,
+    flags: u32,
+    from: usize,
+    op: (usize, u32),
+    arg: (usize, u32),
+    call: usize,
+    lengths: &'static [u64],
+}
+
+#[rustfmt::skip]
+const REGIONS: &[Region] = &[
+    Region { target: "mipsel", flags: 0x9000_1400, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
+    Region { target: "mips", flags: 0x7200_1000, from: 0, op: (3, 0), arg: (5, 0), call: 2, lengths: &[4; 4] },
+    Region { target: "mipsel", flags: 0x1000, from: 0, op: (3, 0), arg: (5, 0), call: 2, lengths: &[4; 4] },
+    Region { target: "loongarch64", flags: 0x43, from: 4, op: (5, 10), arg: (6, 10), call: 1, lengths: &[4; 4] },
+    Region { target: "or1k", flags: 0, from: 0, op: (1, 0), arg: (3, 0), call: 1, lengths: &[4; 6] },
+    Region { target: "microblaze", flags: 0, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
+    Region { target: "sparc64", flags: 0, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
+    Region { target: "m68k", flags: 0, from: 0, op: (2, 0), arg: (3, 0), call: 2, lengths: &[6, 2, 2] },
+    Region { target: "alpha", flags: 0, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
+    Region { target: "hppa", flags: 0, from: 0, op: (1, 1), arg: (2, 1), call: 1, lengths: &[4; 4] },
+    Region { target: "mips64el", flags: 0x8000_0000, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
+    Region { target: "ppc", flags: 0, from: 0, op: (1, 0), arg: (2, 0), call: 2, lengths: &[4; 4] },
+    Region { target: "riscv32", flags: 0, from: 0, op: (1, 20), arg: (2, 20), call: 1, lengths: &[4; 4] },
+];
+
+/// Exactly the instructions that load the arguments of STOP are in the stream.
+#[test]
+fn exactly_what_is_between_start_and_stop() {
+    let folder = scratch();
+    for r in REGIONS {
+        let h = HANDS.iter().find(|h| (h.target, h.flags) == (r.target, r.flags)).unwrap();
+        let name = format!("{} {:#x}", h.target, h.flags);
+        let operation = |number: u32| {
+            let mut code = h.code[..h.call + r.call].to_vec();
+            // ECHO is 2; of its sum 40 becomes the scope: this vCPU.
+            code[r.op.0] += (number - 2) << r.op.1;
+            code[r.arg.0] -= 39 << r.arg.1;
+            code
+        };
+        let mut code = operation(0x10);
+        let begin = BASE + (h.start() + code.len() * h.unit) as u64;
+        code.extend(&operation(0x11)[r.from..]);
+        code.extend(&h.code[h.call + r.call..]);
+        let program = folder.path().join("guest");
+        elf(h, &program, &code);
+        let mut c = Command::new(trapline());
+        c.args(["run", "--start-off", "--analyzer", "trace", "--format", "json", "-o", "-", "--"]).arg(&program);
+        if let Some(cpu) = h.cpu {
+            c.env("QEMU_CPU", cpu);
+        }
+        // STOP's result is the depth: 0.
+        let f = within(LIMIT, &mut c).code(0);
+        let pcs: Vec<u64> = f
+            .out()
+            .lines()
+            .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap())
+            .filter(|e| e["ev"] == "fetch")
+            .map(|e| u64::from_str_radix(&e["pc"].as_str().unwrap()[2..], 16).unwrap())
+            .collect();
+        let want: Vec<u64> = (0..r.lengths.len()).map(|i| begin + r.lengths[..i].iter().sum::<u64>()).collect();
+        assert_eq!(pcs, want, "{name}");
+    }
+}
+
+/// Where instructions are as long as several units a page may end in the call. (SH4's is aligned to its length.)
+#[test]
+fn a_call_across_the_end_of_a_page_comes_through() {
+    let folder = scratch();
+    let mut count = 0;
+    for h in HANDS.iter().filter(|h| h.unit == 2 && h.target != "sh4") {
+        let call = h.call * h.unit;
+        let start = (h.start()..).find(|start| (BASE as usize + start + call) % 4096 == 4096 - h.unit).unwrap();
+        let program = folder.path().join("guest");
+        elf_at(h, &program, h.code, start);
+        let cpu = h.cpu.map_or(vec![], |c| vec!["-cpu", c]);
+        let f = run(&qemu(h.target, "trace"), &cpu, &program, folder.path());
+        assert_eq!(f.ended, Ended::Code(42), "{} {:#x}: {}", h.target, h.flags, f.err());
+        count += 1;
+    }
+    assert!(count >= 4, "m68k, microMIPS, MIPS16, nanoMIPS");
 }
 
 /// Where the signals have no address the stream has.
