@@ -355,12 +355,19 @@ impl Writer {
         // SAFETY: there is room for the words below before `end`; see the check above and `split`.
         unsafe {
             let mut start = self.record;
-            if start.is_null() || !same {
+            let grows = !start.is_null() && same;
+            if !grows {
                 start = at;
                 at.add(1).write(u64::from(context.insn) << 16 | u64::from(context.block) << 32);
                 at = at.add(2);
             }
-            at.write(info | u64::from(context.done) << info::ORDER_SHIFT);
+            let length = (at.add(need).offset_from(start) - 1) as u64;
+            let header = u64::from(kind::ACCESS) << 32 | length << 40;
+            if grows {
+                // Who reads the open chunk takes what stands behind a record for the next one: it grows before there is anything.
+                store_release(start, header);
+            }
+            store_release(at, info | u64::from(context.done) << info::ORDER_SHIFT);
             at.add(1).write(addr);
             if values > 0 {
                 at.add(2).write(value.0);
@@ -373,8 +380,9 @@ impl Writer {
                 at.add(3 + values).write(physical[1]);
             }
             at = at.add(need);
-            let length = (at.offset_from(start) - 1) as u64;
-            store_release(start, u64::from(kind::ACCESS) << 32 | length << 40);
+            if !grows {
+                store_release(start, header);
+            }
             self.record = start;
         }
         self.record_context = context;

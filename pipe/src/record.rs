@@ -108,7 +108,23 @@ pub fn complete_part(words: Words<'_>, from: usize, published: usize, table: &Ta
     let mut safe = from;
     let mut at = from;
     let mut after_cont = false;
+    // An access record: where it starts, and its length when it was looked at.
+    let mut growing = None;
     while let Some(word) = words.get(at) {
+        if let Some((start, len)) = growing.filter(|_| word != 0) {
+            // What stands here may be the next of its accesses: it grows before they are written, so that a second look tells.
+            // Acquire; pairs with the Release of the access's first word in `Writer::access`.
+            std::sync::atomic::fence(Ordering::Acquire);
+            let now = Record::parse(words.get(start).unwrap_or_default(), start, table)?.len();
+            if now > len {
+                growing = Some((start, now));
+                at = start + now;
+                if at > words.len() {
+                    break;
+                }
+                continue;
+            }
+        }
         let record = Record::parse(word, at, table)?;
         if record.is_empty() {
             break;
@@ -121,6 +137,7 @@ pub fn complete_part(words: Words<'_>, from: usize, published: usize, table: &Ta
         if end > words.len() {
             break;
         }
+        growing = matches!(record, Record::Other(kind::ACCESS, _)).then_some((at, record.len()));
         at = end;
         if at == published {
             safe = at;
