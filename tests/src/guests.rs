@@ -189,6 +189,7 @@ pub const GUESTS: &[Row] = &[
     row("riscv_spaces.S", How::Bare, &[Riscv64], RISCV_MACHINE),
     row("riscv_paging.S", How::Bare, &[Riscv64], RISCV_MACHINE),
     row("riscv_break.S", How::Bare, &[Riscv64], RISCV_MACHINE),
+    row("riscv_forever.S", How::Bare, &[Riscv64], RISCV_MACHINE),
     row("aarch64_machine.S", How::Bare, &[Aarch64], &["-Wl,-n,-Ttext=0x40080000"]),
     row("arm_machine.S", How::Bare, &[Arm], &["-Wl,-n,-Ttext=0x40080000"]),
     row("x86_machine.S", How::Bare, X86, &["-Wl,-n,--section-start=.rom=0xffff0000"]),

@@ -2,6 +2,7 @@
 
 use object::{Object, ObjectSection};
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -520,6 +521,59 @@ fn machines_with_a_counted_clock_do_the_same() {
     }
 }
 
+/// Types into QEMU's monitor, letting the guest run for a moment before each part.
+fn monitor(socket: &std::path::Path, parts: &[&str]) {
+    let start = std::time::Instant::now();
+    let mut stream = loop {
+        match std::os::unix::net::UnixStream::connect(socket) {
+            Ok(stream) => break stream,
+            Err(e) if start.elapsed() > LIMIT => panic!("QEMU's monitor cannot be reached: {e}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    for part in parts {
+        std::thread::sleep(Duration::from_millis(300));
+        stream.write_all(part.as_bytes()).unwrap();
+    }
+    // Until it is gone.
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// A machine whose state was saved goes on with the next instruction: no store is lost, and none is made twice.
+#[test]
+fn a_saved_machine_goes_on_where_it_was() {
+    let m = machine_of("riscv_forever", Isa::Riscv64);
+    let folder = scratch();
+    let (socket, state) = (folder.path().join("m"), folder.path().join("state"));
+    let run = |trapline_args: &[&str], qemu_args: &[&str], parts: &[&str]| {
+        let mut c = Command::new(trapline());
+        c.args(["run", "--system", m.isa, "--format", "json", "-o", "-"]).args(trapline_args).arg("--").args(&m.args);
+        c.arg("-monitor").arg(format!("unix:{},server=on,wait=off", socket.display())).args(qemu_args);
+        std::thread::scope(|scope| {
+            scope.spawn(|| monitor(&socket, parts));
+            within(LIMIT, &mut c).code(0).out()
+        })
+    };
+    let file = state.display();
+    let counted = run(&["--analyzer", "count"], &[], &[&format!("stop\nmigrate \"exec:cat > {file}\"\nquit\n")]);
+    let counted: Value = serde_json::from_str(&counted).unwrap();
+    let stores = counted["stores"].as_u64().unwrap();
+    assert!(stores > 1000, "{counted}");
+
+    let _ = std::fs::remove_file(&socket);
+    let args = ["--analyzer", "trace", "--values", "--count", "200"];
+    let traced = run(&args, &["-incoming", &format!("exec:cat {file}")], &["cont\n", "quit\n"]);
+    let values: Vec<u64> = traced
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap())
+        .filter(|e| e["ev"] == "store")
+        .map(|e| number(&e["value"]))
+        .collect();
+    assert!(values.len() > 50, "{traced}");
+    let want: Vec<u64> = (stores + 1..).take(values.len()).collect();
+    assert_eq!(values, want);
+}
+
 #[test]
 fn functions_of_the_kernel_have_names() {
     let m = machine(Isa::Riscv64);
@@ -579,11 +633,7 @@ fn linux(init: &str) -> Linux {
     );
     drop(unpacked);
     let folder = scratch();
-    std::fs::write(
-        folder.path().join("init"),
-        format!("#!/bin/busybox sh\nexport PATH=/bin\nbusybox mount -t proc proc /proc\n{init}busybox poweroff -f\n"),
-    )
-    .unwrap();
+    std::fs::write(folder.path().join("init"), script_of(init)).unwrap();
     sh(
         folder.path(),
         r#"
@@ -600,6 +650,57 @@ fn linux(init: &str) -> Linux {
     );
     let kernel = sh(&packages, "ls root/boot/vmlinuz-*").trim().to_string();
     Linux { kernel: packages.join(kernel), initrd: folder.path().join("initrd.gz"), folder }
+}
+
+/// Debian's kernel for arm64, from the mirrors of this machine. Nothing is installed: the state of the package tools is a private one.
+fn linux_arm64(init: &str) -> Linux {
+    let packages = trapline_tests::cache().join("linux-arm64");
+    std::fs::create_dir_all(&packages).unwrap();
+    let sh = |at: &std::path::Path, script: &str| {
+        let mut c = Command::new("sh");
+        c.env("PACKAGES", &packages).env("NATIVE", trapline_tests::cache().join("linux"));
+        within(LIMIT, c.current_dir(at).args(["-ec", script])).code(0).out()
+    };
+    sh(
+        &packages,
+        r#"
+        [ -e whole ] && exit
+        rm -rf root state && mkdir -p state/lists/partial state/cache/archives/partial state/dpkg
+        : > state/dpkg/status
+        cat > apt.conf <<END
+        APT::Architecture "arm64";
+        APT::Architectures { "arm64"; };
+        APT::Sandbox::User "root";
+        Dir::State "$PWD/state";
+        Dir::State::status "$PWD/state/dpkg/status";
+        Dir::Cache "$PWD/state/cache";
+END
+        export APT_CONFIG="$PWD/apt.conf"
+        apt-get -q update
+        image=$(apt-cache depends linux-image-cloud-arm64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+        apt-get -q download "$image" busybox-static
+        for deb in *.deb; do dpkg-deb -x "$deb" root; done
+        rm -rf -- *.deb state
+        touch whole
+    "#,
+    );
+    let folder = scratch();
+    std::fs::write(folder.path().join("init"), script_of(init)).unwrap();
+    sh(
+        folder.path(),
+        r#"
+        mkdir -p tree/bin tree/proc tree/dev
+        cp "$PACKAGES/root/bin/busybox" tree/bin/
+        cp init tree/init && chmod +x tree/init
+        cd tree && find . | "$NATIVE/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
+    "#,
+    );
+    let kernel = sh(&packages, "ls root/boot/vmlinuz-*").trim().to_string();
+    Linux { kernel: packages.join(kernel), initrd: folder.path().join("initrd.gz"), folder }
+}
+
+fn script_of(init: &str) -> String {
+    format!("#!/bin/busybox sh\nexport PATH=/bin\nbusybox mount -t proc proc /proc\n{init}busybox poweroff -f\n")
 }
 
 impl Linux {
@@ -781,4 +882,33 @@ fn a_booting_kernel_agrees_with_the_plugin() {
 #[ignore = "minutes"]
 fn a_booting_kernel_agrees_with_the_plugin_for_long() {
     boot_agrees(400_000_000);
+}
+
+/// Debian's kernel for arm64, on `virt`: each step explained, its timer's interrupts and page faults as many as it counts.
+#[test]
+fn debians_kernel_for_arm64_boots_to_a_shell() {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        return;
+    }
+    // The tools that pack its files.
+    linux("");
+    let linux = linux_arm64(
+        "busybox sh -c 'i=0; while [ $i -lt 100 ]; do i=$((i+1)); busybox true; done'\n\
+         busybox awk '/arch_timer/ {print \"ticks\", $2} ' /proc/interrupts\n",
+    );
+    let boot = |trapline_args: &[&str]| {
+        let out = linux.folder.path().join("results");
+        let mut c = Command::new(trapline());
+        c.args(["run", "--system", "aarch64", "-o"]).arg(&out).args(trapline_args).arg("--");
+        c.args("-M virt -cpu cortex-a57 -m 512 -nodefaults -display none -serial stdio -no-reboot -kernel".split(' '));
+        c.arg(&linux.kernel).arg("-initrd").arg(&linux.initrd);
+        c.args(["-append", "console=ttyAMA0 quiet panic=-1"]);
+        let said = within(LIMIT, &mut c).code(0);
+        (said.out(), std::fs::read_to_string(out).unwrap())
+    };
+    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["violations"], 0, "{found}");
+    assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
+    assert!(printed(&out, "ticks") > 50, "{out}");
 }
