@@ -27,6 +27,7 @@ extern const uint32_t TRAPLINE_ABI_SYMBOL;
 
 /*
  * A vCPU's part of the stream, inside CPUState where generated code reaches it.
+ * Its size is a multiple of 16: nothing moves that stands behind it.
  * @cursor: where the next record goes. Generated code advances it at the start
  *          of a block by the block's whole length.
  * @limit: a block may start while cursor < limit; 0 sends it to the slow path.
@@ -79,7 +80,7 @@ typedef struct TraplineVcpu {
     uint64_t asid;
     uint64_t physical[2];
     uint32_t elsewhere;
-    uint32_t reserved;
+    uint32_t reserved[3];
 } TraplineVcpu;
 
 /* Full system: what is told when the vCPU executes again. */

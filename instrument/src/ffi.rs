@@ -11,7 +11,7 @@ pub static trapline_abi_version_4: u32 = TRAPLINE_ABI;
 
 const _: () = {
     assert!(TRAPLINE_ABI == 4);
-    assert!(size_of::<TraplineVcpu>() == 152);
+    assert!(size_of::<TraplineVcpu>() == 160);
     assert!(size_of::<TraplineCall>() == 120);
     assert!(size_of::<TraplineInsn>() == 32);
     assert!(size_of::<TraplineAccess>() == 16);
