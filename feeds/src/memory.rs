@@ -12,7 +12,7 @@
 //! | `gem5` | packets, protobuf | gem5's `src/proto/packet.proto` |
 //!
 //! Time is the number of retired instructions times the cycles of each (`--cpi`). With `--filter` addresses are lines of 64 bytes, and writes come when dirty
-//! lines make room; without it each access is itself. Merged streams share the time and the caches. Dinero and lackey have the instructions, too, and take no filter. Addressing are virtual, or physical in
+//! lines make room; without it each access is itself. Merged streams share the time and the caches. Dinero and lackey have the instructions, too, and take no filter. Addresses are virtual, or physical in
 //! whole machines if asked for (instructions' stay virtual): an access that crosses pages is two then, and those of devices' registers are left out. What devices do is absent.
 
 use crate::filter::{Filter, LINE, Shapes};
@@ -208,7 +208,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Addressing and sizes of an access.
+    /// Addresses and sizes of an access.
     fn parts(&self, a: &Access, totals: &mut Totals) -> [Option<(u64, u64)>; 2] {
         let size = u64::from(a.size);
         if self.addressing == Addressing::Virtual {

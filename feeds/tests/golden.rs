@@ -50,18 +50,23 @@ fn feed(kind: Kind, change: impl FnOnce(&mut Args), name: &str) -> Vec<u8> {
     feed_to(kind, change, name, "t.trace")
 }
 
-fn feed_to(kind: Kind, change: impl FnOnce(&mut Args), name: &str, file: &str) -> Vec<u8> {
-    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(file);
-    let mut args = Args {
+/// A feed's settings, but for what a test changes.
+fn args_of(kind: Kind) -> Args {
+    Args {
         feed: Some(kind),
-        streams: Default::default(),
+        streams: Spread::default(),
         filter: None,
         cpi: 1.0,
         addressing: Addressing::Virtual,
         interval: 4,
-    };
+    }
+}
+
+fn feed_to(kind: Kind, change: impl FnOnce(&mut Args), name: &str, file: &str) -> Vec<u8> {
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(file);
+    let mut args = args_of(kind);
     change(&mut args);
     let mut analysis = args.analysis(Some(Path::new(&path)), Format::Text).unwrap().unwrap();
     let (table, chunks) = program();
@@ -250,14 +255,7 @@ fn threads_are_merged_as_they_are_handed_over() {
     let path = folder.join("t.trace");
     let feed = |kind, filter: Option<&str>| {
         let filter = filter.map(|f| f.parse().unwrap());
-        let args = Args {
-            feed: Some(kind),
-            streams: Spread::Merged,
-            filter,
-            cpi: 1.0,
-            addressing: Addressing::Virtual,
-            interval: 4,
-        };
+        let args = Args { streams: Spread::Merged, filter, ..args_of(kind) };
         let mut analysis = args.analysis(Some(&path), Format::Json).unwrap().unwrap();
         for workers in [3, 1] {
             analysis.consume(&mut Parts::of(parts()), &Options { workers }, &mut Vec::new()).unwrap();
@@ -277,14 +275,7 @@ fn threads_are_merged_as_they_are_handed_over() {
     // All of it lies in two lines of 64 bytes: the second thread finds what the first one fetched.
     assert_eq!(feed(Kind::Ramulator, Some("1K:16")), "0x100 R\n0x200 R\n");
     std::fs::remove_dir_all(&folder).unwrap();
-    let args = Args {
-        feed: Some(Kind::Champsim),
-        streams: Spread::Merged,
-        filter: None,
-        cpi: 1.0,
-        addressing: Addressing::Virtual,
-        interval: 4,
-    };
+    let args = Args { streams: Spread::Merged, ..args_of(Kind::Champsim) };
     assert!(args.analysis(Some(&path), Format::Text).unwrap().err().unwrap().contains("--streams merged"));
 }
 
@@ -336,14 +327,7 @@ fn stf() {
     let folder = std::env::temp_dir().join(format!("trapline-feed-{}-stf", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("t.stf");
-    let args = || Args {
-        feed: Some(Kind::Stf),
-        streams: Default::default(),
-        filter: None,
-        cpi: 1.0,
-        addressing: Addressing::Virtual,
-        interval: 4,
-    };
+    let args = || args_of(Kind::Stf);
     let write = |table: &Arc<Table>, chunks: &[Vec<u64>]| {
         let mut analysis = args().analysis(Some(&path), Format::Text).unwrap().unwrap();
         analysis.consume(&mut Parts::new(table, chunks), &Options { workers: 1 }, &mut Vec::new())
@@ -420,14 +404,7 @@ fn parquet_tables() {
     let mut written = Vec::new();
     for workers in [1, 3] {
         let to = folder.join(workers.to_string());
-        let args = Args {
-            feed: Some(Kind::Parquet),
-            streams: Default::default(),
-            filter: None,
-            cpi: 1.0,
-            addressing: Addressing::Virtual,
-            interval: 4,
-        };
+        let args = args_of(Kind::Parquet);
         let analysis = || args.clone().analysis(Some(&to), Format::Text).unwrap().unwrap();
         let options = Options { workers };
         analysis().consume(&mut Parts::new(&table, &chunks), &options, &mut Vec::new()).unwrap();
@@ -494,14 +471,7 @@ fn parquet_tables() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let args = |kind| Args {
-        feed: Some(kind),
-        streams: Default::default(),
-        filter: None,
-        cpi: 1.0,
-        addressing: Addressing::Virtual,
-        interval: 4,
-    };
+    let args = |kind| args_of(kind);
     let refused = |args: Args, path: Option<&Path>| args.analysis(path, Format::Text).unwrap().err().unwrap();
     assert!(refused(args(Kind::Champsim), None).contains("-o"));
     let filter = Some("64:1".parse().unwrap());

@@ -688,6 +688,12 @@ struct Region {
     lengths: &'static [u64],
 }
 
+impl Region {
+    fn hand(&self) -> &'static Hand {
+        HANDS.iter().find(|h| (h.target, h.flags) == (self.target, self.flags)).expect("its guest is in the table")
+    }
+}
+
 #[rustfmt::skip]
 const REGIONS: &[Region] = &[
     Region { target: "mipsel", flags: 0x9000_1400, from: 0, op: (1, 0), arg: (2, 0), call: 1, lengths: &[4; 4] },
@@ -710,7 +716,7 @@ const REGIONS: &[Region] = &[
 fn exactly_what_is_between_start_and_stop() {
     let folder = scratch();
     for r in REGIONS {
-        let h = HANDS.iter().find(|h| (h.target, h.flags) == (r.target, r.flags)).unwrap();
+        let h = r.hand();
         let name = format!("{} {:#x}", h.target, h.flags);
         let operation = |number: u32| {
             let mut code = h.code[..h.call + r.call].to_vec();
@@ -750,7 +756,7 @@ fn a_call_across_the_end_of_a_page_comes_through() {
     let folder = scratch();
     let mut count = 0;
     for r in REGIONS.iter().filter(|r| r.call == 2) {
-        let h = HANDS.iter().find(|h| (h.target, h.flags) == (r.target, r.flags)).unwrap();
+        let h = r.hand();
         // PowerPC's is aligned to its length.
         if h.unit != 2 {
             continue;

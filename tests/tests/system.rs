@@ -596,28 +596,59 @@ fn accelerators_and_unknown_machines_are_refused() {
     }
 }
 
-/// Debian's kernel and a shell, as its packages have them; and Trapline's module for it.
+/// Debian's kernel and a shell, as its packages have them, with QEMU's machine for it.
 struct Linux {
+    isa: &'static str,
+    machine: &'static str,
+    console: &'static str,
     folder: tempfile::TempDir,
     kernel: PathBuf,
-    initrd: PathBuf,
 }
 
-/// With an initial file system whose `init` runs this script.
-fn linux(init: &str) -> Linux {
+/// Runs a script in this folder. It knows where the packages are unpacked, those of this machine's own ISA, and the guest library.
+fn script(at: &std::path::Path, packages: &str, text: &str) -> String {
+    let cache = trapline_tests::cache();
+    let mut c = Command::new("sh");
+    c.env("PACKAGES", cache.join(packages)).env("NATIVE", cache.join("linux"));
+    c.env("LIBRARY", trapline_tests::checkout().join("guest-lib"));
+    within(LIMIT, c.current_dir(at).args(["-ec", text])).code(0).out()
+}
+
+/// What `fetch` unpacks into this folder of the cache, and an initial file system: a shell, what `add` puts into `tree`, and `init`, which runs
+/// these lines.
+fn packed(packages: &str, fetch: &str, add: &str, init: &str) -> (PathBuf, tempfile::TempDir) {
     static UNPACKED: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let at = trapline_tests::cache().join(packages);
+    std::fs::create_dir_all(&at).unwrap();
     let unpacked = UNPACKED.lock().unwrap_or_else(|e| e.into_inner());
-    let packages = trapline_tests::cache().join("linux");
-    std::fs::create_dir_all(&packages).unwrap();
-    let sh = |at: &std::path::Path, script: &str| {
-        let mut c = Command::new("sh");
-        c.env("PACKAGES", &packages).env("LIBRARY", trapline_tests::checkout().join("guest-lib"));
-        within(LIMIT, c.current_dir(at).args(["-ec", script])).code(0).out()
-    };
-    // Headers name each other by where they are installed.
-    sh(
-        &packages,
+    script(&at, packages, fetch);
+    drop(unpacked);
+    let folder = scratch();
+    let lines =
+        format!("#!/bin/busybox sh\nexport PATH=/bin\nbusybox mount -t proc proc /proc\n{init}busybox poweroff -f\n");
+    std::fs::write(folder.path().join("init"), lines).unwrap();
+    script(
+        folder.path(),
+        packages,
+        r#"mkdir -p tree/bin tree/proc tree/dev && cp "$PACKAGES/root/bin/busybox" tree/bin/"#,
+    );
+    script(folder.path(), packages, add);
+    script(
+        folder.path(),
+        packages,
         r#"
+        cp init tree/init && chmod +x tree/init
+        cd tree && find . | "$NATIVE/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
+    "#,
+    );
+    let kernel = script(&at, packages, "ls root/boot/vmlinuz-*").trim().to_string();
+    (at.join(kernel), folder)
+}
+
+/// That of this machine's own ISA, with Trapline's module.
+fn linux(init: &str) -> Linux {
+    // Headers name each other by where they are installed.
+    let fetch = r#"
         [ -e whole2 ] && exit
         rm -rf root
         image=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
@@ -629,41 +660,23 @@ fn linux(init: &str) -> Linux {
         sed -i "s#/usr/src/#$PWD/root/usr/src/#" root/usr/src/$headers/Makefile
         ln -sfn usr/src/$headers root/headers
         touch whole2
-    "#,
-    );
-    drop(unpacked);
-    let folder = scratch();
-    std::fs::write(folder.path().join("init"), script_of(init)).unwrap();
-    sh(
-        folder.path(),
-        r#"
+    "#;
+    let add = r#"
         # It builds in place.
         cp -r "$LIBRARY" guest-lib
         make -s -C guest-lib/module KDIR="$PACKAGES/root/headers" CC=gcc >&2
-        mkdir -p tree/bin tree/proc tree/dev
-        cp "$PACKAGES/root/bin/busybox" tree/bin/
         cp guest-lib/module/trapline_switch.ko tree/
         ln -s busybox tree/bin/sha256sum
-        cp init tree/init && chmod +x tree/init
-        cd tree && find . | "$PACKAGES/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
-    "#,
-    );
-    let kernel = sh(&packages, "ls root/boot/vmlinuz-*").trim().to_string();
-    Linux { kernel: packages.join(kernel), initrd: folder.path().join("initrd.gz"), folder }
+    "#;
+    let (kernel, folder) = packed("linux", fetch, add, init);
+    Linux { isa: "x86_64", machine: "", console: "ttyS0", folder, kernel }
 }
 
-/// Debian's kernel for arm64, from the mirrors of this machine. Nothing is installed: the state of the package tools is a private one.
+/// That for arm64, from the mirrors of this machine. Nothing is installed: the state of the package tools is a private one.
 fn linux_arm64(init: &str) -> Linux {
-    let packages = trapline_tests::cache().join("linux-arm64");
-    std::fs::create_dir_all(&packages).unwrap();
-    let sh = |at: &std::path::Path, script: &str| {
-        let mut c = Command::new("sh");
-        c.env("PACKAGES", &packages).env("NATIVE", trapline_tests::cache().join("linux"));
-        within(LIMIT, c.current_dir(at).args(["-ec", script])).code(0).out()
-    };
-    sh(
-        &packages,
-        r#"
+    // The tools that pack its files.
+    linux("");
+    let fetch = r#"
         [ -e whole ] && exit
         rm -rf root state && mkdir -p state/lists/partial state/cache/archives/partial state/dpkg
         : > state/dpkg/status
@@ -682,25 +695,9 @@ END
         for deb in *.deb; do dpkg-deb -x "$deb" root; done
         rm -rf -- *.deb state
         touch whole
-    "#,
-    );
-    let folder = scratch();
-    std::fs::write(folder.path().join("init"), script_of(init)).unwrap();
-    sh(
-        folder.path(),
-        r#"
-        mkdir -p tree/bin tree/proc tree/dev
-        cp "$PACKAGES/root/bin/busybox" tree/bin/
-        cp init tree/init && chmod +x tree/init
-        cd tree && find . | "$NATIVE/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
-    "#,
-    );
-    let kernel = sh(&packages, "ls root/boot/vmlinuz-*").trim().to_string();
-    Linux { kernel: packages.join(kernel), initrd: folder.path().join("initrd.gz"), folder }
-}
-
-fn script_of(init: &str) -> String {
-    format!("#!/bin/busybox sh\nexport PATH=/bin\nbusybox mount -t proc proc /proc\n{init}busybox poweroff -f\n")
+    "#;
+    let (kernel, folder) = packed("linux-arm64", fetch, "", init);
+    Linux { isa: "aarch64", machine: "-M virt -cpu cortex-a57 ", console: "ttyAMA0", folder, kernel }
 }
 
 impl Linux {
@@ -712,7 +709,7 @@ impl Linux {
     fn boot_with(&self, trapline_args: &[&str], qemu_args: &[&str]) -> (String, String) {
         let out = self.folder.path().join("results");
         let mut c = Command::new(trapline());
-        c.args(["run", "--system", "x86_64", "-o"])
+        c.args(["run", "--system", self.isa, "-o"])
             .arg(&out)
             .args(trapline_args)
             .arg("--")
@@ -724,11 +721,11 @@ impl Linux {
 
     /// QEMU's arguments.
     fn args(&self) -> Vec<String> {
-        let fixed = "-m 512 -nodefaults -display none -serial stdio -no-reboot";
+        let fixed = format!("{}-m 512 -nodefaults -display none -serial stdio -no-reboot", self.machine);
         let mut args: Vec<String> = fixed.split(' ').map(String::from).collect();
         args.extend(["-kernel".into(), self.kernel.display().to_string()]);
-        args.extend(["-initrd".into(), self.initrd.display().to_string()]);
-        args.extend(["-append".into(), "console=ttyS0 quiet panic=-1".into()]);
+        args.extend(["-initrd".into(), self.folder.path().join("initrd.gz").display().to_string()]);
+        args.extend(["-append".into(), format!("console={} quiet panic=-1", self.console)]);
         args
     }
 
@@ -757,7 +754,6 @@ fn debians_kernel_boots_to_a_shell() {
          busybox awk '/LOC:/ {print \"ticks\", $2} ' /proc/interrupts\n\
          busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n",
     );
-    let boot = |args: &[&str]| linux.boot(args);
     // Two processors, each with a thread of its own.
     let check = ["--analyzer", "trace", "--consume", "check", "--format", "json"];
     let (out, found) = linux.boot_with(&check, &["-smp", "2", "-accel", "tcg,thread=multi"]);
@@ -768,7 +764,7 @@ fn debians_kernel_boots_to_a_shell() {
     assert!(printed(&out, "ticks") > 100, "{out}");
 
     // Events alone.
-    let (out, events) = boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"]);
+    let (out, events) = linux.boot(&["--analyzer", "empty", "--consume", "trace", "--format", "json"]);
     let (mut ticks, mut faults, mut spaces) = (0, 0, std::collections::HashSet::new());
     for line in events.lines() {
         let e: Value = serde_json::from_str(line).unwrap();
@@ -890,23 +886,11 @@ fn debians_kernel_for_arm64_boots_to_a_shell() {
     if Isa::X86_64.target() != std::env::consts::ARCH {
         return;
     }
-    // The tools that pack its files.
-    linux("");
     let linux = linux_arm64(
         "busybox sh -c 'i=0; while [ $i -lt 100 ]; do i=$((i+1)); busybox true; done'\n\
          busybox awk '/arch_timer/ {print \"ticks\", $2} ' /proc/interrupts\n",
     );
-    let boot = |trapline_args: &[&str]| {
-        let out = linux.folder.path().join("results");
-        let mut c = Command::new(trapline());
-        c.args(["run", "--system", "aarch64", "-o"]).arg(&out).args(trapline_args).arg("--");
-        c.args("-M virt -cpu cortex-a57 -m 512 -nodefaults -display none -serial stdio -no-reboot -kernel".split(' '));
-        c.arg(&linux.kernel).arg("-initrd").arg(&linux.initrd);
-        c.args(["-append", "console=ttyAMA0 quiet panic=-1"]);
-        let said = within(LIMIT, &mut c).code(0);
-        (said.out(), std::fs::read_to_string(out).unwrap())
-    };
-    let (out, found) = boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
+    let (out, found) = linux.boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["violations"], 0, "{found}");
     assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
