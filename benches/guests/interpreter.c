@@ -1,11 +1,12 @@
 /* Branch-heavy: a bytecode interpreter whose blocks have about three instructions. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { ADD, SUB, XOR, JNZ, DEC, SHR, MOV, END };
 static const uint8_t code[] = { ADD, XOR, MOV, SHR, ADD, SUB, XOR, DEC, JNZ, 0, END };
 
-int main(void)
+static void once(void)
 {
     uint64_t a = 1, b = 3, n = 6000000;
     const uint8_t *pc = code;
@@ -27,7 +28,16 @@ int main(void)
             break;
         case END:
             printf("%llu\n", (unsigned long long)a);
-            return 0;
+            return;
         }
     }
+}
+
+/* The argument: how many times it is done. */
+int main(int argc, char **argv)
+{
+    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
+        once();
+    }
+    return 0;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int main(void)
+static void once(void)
 {
     enum { N = 1 << 20 };
     uint64_t *a = malloc(N * 8), *b = malloc(N * 8), s = 0;
@@ -19,5 +19,15 @@ int main(void)
         }
     }
     printf("%llu\n", (unsigned long long)s);
+    free(a);
+    free(b);
+}
+
+/* The argument: how many times it is done. */
+int main(int argc, char **argv)
+{
+    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
+        once();
+    }
     return 0;
 }

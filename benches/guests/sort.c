@@ -10,7 +10,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int main(void)
+static void once(void)
 {
     enum { N = 1 << 20 };
     uint32_t *a = malloc(N * 4), x = 1, s = 0;
@@ -24,5 +24,14 @@ int main(void)
         s ^= a[N / 2];
     }
     printf("%u\n", s);
+    free(a);
+}
+
+/* The argument: how many times it is done. */
+int main(int argc, char **argv)
+{
+    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
+        once();
+    }
     return 0;
 }

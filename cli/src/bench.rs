@@ -17,9 +17,10 @@ use crate::error::At;
 use crate::home::Home;
 use crate::prepare::{self, Wish};
 use crate::progress::Step;
+use crate::recording::{self, Making};
 use crate::run::{Format, Prepared};
 use crate::target::Target;
-use crate::{Error, Result, analyzer, cli, exec, session};
+use crate::{Error, Result, analyzer, cli, exec, session, source};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -27,9 +28,10 @@ Examples:
   trapline bench
   trapline bench --rounds 9 --workload interpreter,memory
   trapline bench --target aarch64 --format json -o bench.json
+  trapline bench --configuration fetch --configuration fetch+mem
 
-Builds what it needs: unpatched QEMU, and those with the analyzers empty and trace. A quiet machine with two cores or more gives
-figures that can be trusted; the spread is printed with them.")]
+Builds what it needs: unpatched QEMU, those with the analyzers empty, trace and benches/call, and a plugin. A quiet machine with two
+cores or more gives figures that can be trusted; the spread is printed with them.")]
 pub struct Bench {
     /// The guest's ISA, as QEMU names it [default: this machine's own]
     #[arg(long, value_name = "TARGET")]
@@ -40,6 +42,9 @@ pub struct Bench {
     /// Only these workloads [default: all of benches/guests]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<String>,
+    /// Only this configuration, beside the unpatched one; can be repeated [default: all, of which the recorded ones take the longest]
+    #[arg(long, value_name = "NAME")]
+    configuration: Vec<String>,
     /// How results look
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -51,30 +56,78 @@ pub struct Bench {
 /// Not in the mean: nothing but what a block costs.
 const APART: &str = "nops";
 
+/// How many times a workload does its work: so that it takes a second or so, of which a start is a small part.
+fn times(workload: &str) -> &'static str {
+    match workload {
+        "nops" => "10",
+        "threads" => "6",
+        "compress" | "memory" => "4",
+        "interpreter" => "2",
+        _ => "1",
+    }
+}
+
 /// A way to run a guest.
 struct Configuration {
     name: &'static str,
-    /// The analyzer linked in; `None`: unpatched.
+    /// The analyzer linked in, by name or folder in the checkout; `None`: unpatched.
     analyzer: Option<&'static str>,
     /// Options of `-trapline` beside the socket; `None`: without it.
     settings: Option<&'static [&'static str]>,
-    /// The consuming half that reads everything meanwhile.
-    consume: Option<&'static str>,
+    /// What else is done meanwhile.
+    along: Along,
 }
 
-const CONFIGURATIONS: [Configuration; 6] = [
-    Configuration { name: "unpatched", analyzer: None, settings: None, consume: None },
-    Configuration { name: "nothing filled in", analyzer: Some("empty"), settings: Some(&[]), consume: None },
-    Configuration { name: "stopped", analyzer: Some("trace"), settings: Some(&["start=off"]), consume: None },
-    Configuration { name: "fetch", analyzer: Some("trace"), settings: Some(&["opt.mem=off"]), consume: Some("count") },
-    Configuration { name: "fetch+mem", analyzer: Some("trace"), settings: Some(&[]), consume: Some("count") },
-    Configuration {
-        name: "fetch+mem+values",
-        analyzer: Some("trace"),
-        settings: Some(&["opt.values=on"]),
-        consume: Some("count"),
-    },
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Along {
+    Nothing,
+    /// The consumer `count` reads everything.
+    Count,
+    /// Everything is recorded in a file.
+    Record,
+    /// QEMU's own plugin interface does it: `benches/plugin.c`.
+    Plugin,
+}
+
+const fn configuration(
+    name: &'static str,
+    analyzer: Option<&'static str>,
+    settings: Option<&'static [&'static str]>,
+    along: Along,
+) -> Configuration {
+    Configuration { name, analyzer, settings, along }
+}
+
+const FETCH: &[&str] = &["opt.mem=off"];
+const VALUES: &[&str] = &["opt.values=on"];
+const TRACE: Option<&str> = Some("trace");
+
+const CONFIGURATIONS: [Configuration; 11] = [
+    configuration("unpatched", None, None, Along::Nothing),
+    configuration("nothing filled in", Some("empty"), Some(&[]), Along::Nothing),
+    configuration("stopped", TRACE, Some(&["start=off"]), Along::Nothing),
+    configuration("fetch", TRACE, Some(FETCH), Along::Count),
+    configuration("fetch+mem", TRACE, Some(&[]), Along::Count),
+    configuration("fetch+mem+values", TRACE, Some(VALUES), Along::Count),
+    configuration("fetch, recorded", TRACE, Some(FETCH), Along::Record),
+    configuration("fetch+mem, recorded", TRACE, Some(&[]), Along::Record),
+    configuration("fetch+mem+values, recorded", TRACE, Some(VALUES), Along::Record),
+    configuration("plugin, fetch+mem", None, None, Along::Plugin),
+    configuration("call per instruction", Some("benches/call"), Some(&[]), Along::Nothing),
 ];
+
+/// Those asked for, and the one that they are compared with.
+fn configurations(wanted: &[String]) -> Result<Vec<&'static Configuration>> {
+    if let Some(unknown) = wanted.iter().find(|w| !CONFIGURATIONS.iter().any(|c| c.name == **w)) {
+        let names: Vec<String> = CONFIGURATIONS.iter().map(|c| format!("'{}'", c.name)).collect();
+        return Err(Error::Usage {
+            what: format!("no configuration '{unknown}'"),
+            hint: format!("these are: {}", names.join(" ")),
+        });
+    }
+    let chosen = |c: &&Configuration| c.name == CONFIGURATIONS[0].name || wanted.iter().any(|w| w == c.name);
+    Ok(CONFIGURATIONS.iter().filter(|c| wanted.is_empty() || chosen(c)).collect())
+}
 
 /// Seconds and ratios of one configuration on one workload.
 #[derive(Serialize)]
@@ -164,19 +217,40 @@ fn compile(target: &Target, source: &Path, to: &Path) -> Result<()> {
     })
 }
 
+/// The plugin, against the header of the QEMU that is measured.
+fn compile_plugin(cache: &Cache, home: &Home, to: &Path) -> Result<()> {
+    let source = source::at_hand(cache, None)?.ok_or_else(|| Error::Bug("QEMU was built without a source".into()))?;
+    let mut flags = Command::new("pkg-config");
+    flags.args(["--cflags", "glib-2.0"]);
+    let flags = flags.output().map_err(|e| exec::spawn_error(&flags, e))?;
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-shared", "-fPIC", "-I"]).arg(source.dir.join("include/qemu"));
+    command.args(String::from_utf8_lossy(&flags.stdout).split_whitespace());
+    command.arg(home.root().join("benches/plugin.c")).arg("-o").arg(to);
+    let made = command.output().map_err(|e| exec::spawn_error(&command, e))?;
+    match made.status.success() {
+        true => Ok(()),
+        false => {
+            Err(Error::Bug(format!("benches/plugin.c does not compile: {}", String::from_utf8_lossy(&made.stderr))))
+        }
+    }
+}
+
 /// Runs a guest once; seconds until everything was consumed.
 fn once(
     configuration: &Configuration,
     qemu: &Path,
     target: &Target,
     guest: &Path,
+    times: &str,
+    plugin: &Path,
     matches: &clap::ArgMatches,
 ) -> Result<f64> {
     let prepared = Prepared {
         qemu: qemu.to_path_buf(),
         target: target.name.into(),
         guest: guest.to_path_buf(),
-        args: Vec::new(),
+        args: vec![times.into()],
         argv0: None,
         prefix: None,
         system: None,
@@ -185,28 +259,49 @@ fn once(
     let socket = folder.socket();
     let settings: Vec<String> = configuration.settings.map_or_else(Vec::new, |more| {
         let mut all = vec![format!("socket={}", socket.display().to_string().replace(',', ",,"))];
-        all.extend(configuration.consume.map(|_| "wait=1".to_string()));
+        all.extend(matches!(configuration.along, Along::Count | Along::Record).then(|| "wait=1".to_string()));
         all.extend(more.iter().map(|s| s.to_string()));
         all
     });
-    let mut command = prepared.command(&settings);
+    let mut command = match configuration.along {
+        Along::Plugin => {
+            let mut command = Command::new(qemu);
+            command.arg("-plugin").arg(plugin).arg(guest).arg(times);
+            command
+        }
+        _ => prepared.command(&settings),
+    };
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    let file = guest.with_extension("trapline");
+    let mut making = match configuration.along {
+        Along::Record => Some(Making::begin(&file, &prepared, "trace")?),
+        _ => None,
+    };
     let start = Instant::now();
     let mut child = command.spawn().map_err(|e| exec::spawn_error(&command, e))?;
     let alive = AtomicBool::new(true);
     let (status, outcome) = std::thread::scope(|scope| {
-        let consuming = configuration.consume.map(|name| {
-            let (socket, alive) = (&socket, &alive);
-            scope.spawn(move || -> Result<session::Outcome> {
-                let mut analysis = session::analysis(name, matches, Format::Json)?;
-                Ok(session::consume(&mut *analysis, socket, false, &mut io::sink(), alive, None))
-            })
-        });
+        let (socket, alive_here) = (&socket, &alive);
+        let consuming = match configuration.along {
+            Along::Count => Some(scope.spawn(move || -> Result<session::Outcome> {
+                let mut analysis = session::analysis("count", matches, Format::Json)?;
+                Ok(session::consume(&mut *analysis, socket, false, &mut io::sink(), alive_here, None))
+            })),
+            Along::Record => {
+                let recorder = making.as_mut().and_then(Making::recorder);
+                Some(scope.spawn(move || {
+                    Ok(session::consume(&mut recording::Drain, socket, false, &mut io::sink(), alive_here, recorder))
+                }))
+            }
+            _ => None,
+        };
         let status = child.wait();
         // Release; pairs with the Acquire in `session::consume`.
         alive.store(false, Ordering::Release);
         (status, consuming.map(|c| c.join()))
     });
+    // A recording takes as long as its file.
+    making.map(Making::finish).transpose()?;
     let seconds = start.elapsed().as_secs_f64();
     let status = status.map_err(|e| exec::spawn_error(&command, e))?;
     if !status.success() {
@@ -233,6 +328,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
     };
     let (home, cache) = (Home::find()?, Cache::open()?);
     let workloads = workloads(&home, &args.workload)?;
+    let configurations = configurations(&args.configuration)?;
     let guests = tempfile::tempdir().at("make a folder in", std::env::temp_dir())?;
     let mut programs = Vec::new();
     for (name, source) in &workloads {
@@ -241,31 +337,40 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         programs.push((name.clone(), program));
     }
     let mut qemus = Vec::new();
-    for c in &CONFIGURATIONS {
-        let analyzer = c.analyzer.map(|name| analyzer::find(&home, name)).transpose()?;
+    for c in &configurations {
+        let folder = |name: &str| match name.contains('/') {
+            true => home.root().join(name).to_string_lossy().into_owned(),
+            false => name.to_string(),
+        };
+        let analyzer = c.analyzer.map(|name| analyzer::find(&home, &folder(name))).transpose()?;
         let wish = Wish { analyzer, targets: vec![target], qemu_src: None };
         qemus.push(prepare::qemu(&cache, &home, &wish, target)?);
     }
     let matches = session::augment(clap::Command::new("bench")).try_get_matches_from(["bench"]);
     let matches = matches.map_err(|e| Error::Bug(format!("consumers without arguments: {e}")))?;
 
+    let plugin = guests.path().join("plugin.so");
+    if configurations.iter().any(|c| c.along == Along::Plugin) {
+        compile_plugin(&cache, &home, &plugin)?;
+    }
+
     let mut rows = Vec::new();
     let what = format!("Running {} workloads in {} rounds", programs.len(), args.rounds);
     let mut step = Step::new(&what);
     let total = programs.len() as u64 * u64::from(args.rounds + 1);
     for (w, (name, program)) in programs.iter().enumerate() {
-        let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); CONFIGURATIONS.len()];
+        let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); configurations.len()];
         // The first round warms up, and does not count.
         for round in 0..=args.rounds {
             step.set(w as u64 * u64::from(args.rounds + 1) + u64::from(round), total);
-            for (i, c) in CONFIGURATIONS.iter().enumerate() {
-                let took = once(c, &qemus[i], target, program, &matches)?;
+            for (i, c) in configurations.iter().enumerate() {
+                let took = once(c, &qemus[i], target, program, times(name), &plugin, &matches)?;
                 if round > 0 {
                     seconds[i].push(took);
                 }
             }
         }
-        for (i, c) in CONFIGURATIONS.iter().enumerate() {
+        for (i, c) in configurations.iter().enumerate() {
             let ratios: Vec<f64> = seconds[i].iter().zip(&seconds[0]).map(|(a, b)| a / b).collect();
             rows.push(Row {
                 workload: name.clone(),
@@ -278,7 +383,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         }
     }
     step.done();
-    let means = CONFIGURATIONS
+    let means = configurations
         .iter()
         .map(|c| {
             let of: Vec<f64> = rows
@@ -324,13 +429,13 @@ fn text(r: &Report) -> String {
     out.push_str("wall-clock time to unpatched QEMU's in the same round: median (least to most); the consumer counts everything\n\n");
     for row in &r.rows {
         out.push_str(&format!(
-            "{:12} {:18} {:>8.3} s  {:>6.2}  ({:.2} to {:.2})\n",
+            "{:12} {:26} {:>8.3} s  {:>6.2}  ({:.2} to {:.2})\n",
             row.workload, row.configuration, row.seconds, row.ratio, row.ratio_min, row.ratio_max
         ));
     }
     out.push_str(&format!("\ngeometric mean over the workloads, {APART} apart:\n"));
     for (name, mean) in &r.means {
-        out.push_str(&format!("{:12} {name:18} {:>10}  {mean:>6.2}\n", "", ""));
+        out.push_str(&format!("{:12} {name:26} {:>10}  {mean:>6.2}\n", "", ""));
     }
     out
 }

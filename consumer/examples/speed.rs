@@ -77,9 +77,7 @@ fn main() {
             tally.start(&table);
             let mut items = chunk.items();
             loop {
-                if let Some(block) = tally.add_plain(&mut items, usize::MAX, |_| {}) {
-                    tally.add(&block);
-                }
+                tally.add_plain(&mut items, usize::MAX, |_| {});
                 match items.next() {
                     None => break,
                     Some(Ok(Item::Block(block))) => tally.add(&block),

@@ -214,11 +214,29 @@ impl<'a> BlockExec<'a> {
                 Status::Aborted => sums.aborted += u64::from(insn.is_traced()),
                 Status::Continued => {}
             }
-            for access in insn.accesses() {
+            for access in insn.info.accesses_in(insn.insn).iter().filter_map(|a| self.static_access(a)) {
                 sums.access(access);
             }
         }
+        self.helper_sums(&mut sums);
         sums
+    }
+
+    /// Adds the accesses of its records. A repeat loop makes thousands of them: only their sizes and directions are looked at.
+    fn helper_sums(&self, sums: &mut Sums) {
+        let records = self.own_records;
+        let mut at = 0;
+        while let Some(first) = records.get(at) {
+            let end = at + 1 + (first >> 40) as usize;
+            // After the record's word and its context.
+            at += 2;
+            while at < end && (first >> 32) as u8 == kind::ACCESS {
+                let Some(bits) = records.get(at) else { break };
+                sums.made(bits & info::STORE != 0, u64::from(bits as u32));
+                at += 2 + extra_words(bits, bits as u32);
+            }
+            at = end;
+        }
     }
 
     /// The static access, if it was made in this part.

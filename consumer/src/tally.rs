@@ -43,12 +43,17 @@ impl Sums {
 
     /// Adds an access.
     pub fn access(&mut self, access: Access) {
-        let (count, bytes) = match access.is_store() {
+        self.made(access.is_store(), u64::from(access.size));
+    }
+
+    #[inline]
+    pub(crate) fn made(&mut self, store: bool, size: u64) {
+        let (count, bytes) = match store {
             true => (&mut self.stores, &mut self.store_bytes),
             false => (&mut self.loads, &mut self.load_bytes),
         };
         *count += 1;
-        *bytes += u64::from(access.size);
+        *bytes += size;
     }
 }
 
@@ -88,42 +93,31 @@ impl Tally {
         }
     }
 
-    /// Adds plain blocks as long as they come, and calls `each` with their numbers: the fastest way through a chunk. What stops it
-    /// is returned, not added yet: a block with a number from `limit` up, or with optional accesses. `None` says that the next item is something else, or that there is none.
+    /// Adds plain blocks as long as they come, and calls `each` with their numbers: the fastest way through a chunk. It stops before
+    /// anything else, before a block with a number from `limit` up or with optional accesses, and before the chunk's last block.
     #[inline(always)]
-    pub fn add_plain<'a>(
-        &mut self,
-        items: &mut Items<'a>,
-        limit: usize,
-        mut each: impl FnMut(u32),
-    ) -> Option<BlockExec<'a>> {
+    pub fn add_plain(&mut self, items: &mut Items<'_>, limit: usize, mut each: impl FnMut(u32)) {
         if self.slow {
-            return None;
+            return;
         }
-        // Copies, which the compiler keeps in registers.
-        let mut here = *items;
         let limit = limit.min(self.counts.len());
         let counts = &mut self.counts[..limit];
         let touched = &mut self.touched;
-        let stopped = loop {
-            let Some(block) = here.next_plain() else {
-                break None;
+        items.plain_heads(|head| {
+            let Some(count) = counts.get_mut(head.number() as usize) else {
+                return false;
             };
-            let Some(count) = counts.get_mut(block.number() as usize) else {
-                break Some(block);
-            };
-            if block.has_optional() {
-                break Some(block);
+            if head.has_optional() {
+                return false;
             }
             if *count == 0 {
-                touched.push(block.number());
+                touched.push(head.number());
             }
             // A chunk has fewer than 2^32 words, so that this cannot overflow.
             *count += 1;
-            each(block.number());
-        };
-        *items = here;
-        stopped
+            each(head.number());
+            true
+        });
     }
 
     /// Adds an execution, whatever it is like.

@@ -54,10 +54,7 @@ fn tally(chunk: &Chunk<'_>, table: &Table) -> (Sums, bool) {
     tally.start(table);
     let mut items = chunk.items();
     loop {
-        if let Some(block) = tally.add_plain(&mut items, usize::MAX, |_| {}) {
-            tally.add(&block);
-            continue;
-        }
+        tally.add_plain(&mut items, usize::MAX, |_| {});
         match items.next() {
             None => break,
             Some(Ok(Item::Block(block))) => tally.add(&block),

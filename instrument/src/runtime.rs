@@ -9,7 +9,7 @@ use crate::{Qemu, Vcpu, backdoor, hook, kernel, maps::Maps, options::Options, se
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Made, Shape, StreamMemory, Writer, fatal};
 use pipe::table_writer::{NewBlock, TableWriter};
-use std::cell::RefCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -57,15 +57,44 @@ struct Blocks {
     actions: HashMap<(u32, u16, bool), Vec<TraplineAction>>,
 }
 
+/// A stream's writer. Its vCPU's thread uses it in emitted code, others only when that thread is out of emitted code: then, and between
+/// blocks, it is used under its lock.
+struct Owned {
+    lock: Mutex<()>,
+    writer: UnsafeCell<Writer>,
+}
+
+impl Owned {
+    fn new(writer: Writer) -> Owned {
+        Owned { lock: Mutex::new(()), writer: UnsafeCell::new(writer) }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Writer) -> R) -> R {
+        let _held = locked(&self.lock);
+        // SAFETY: the lock is held, and the vCPU's thread is out of emitted code or is this one.
+        f(unsafe { &mut *self.writer.get() })
+    }
+
+    /// The writer without its lock, which costs more than what an access writes.
+    ///
+    /// # Safety
+    /// For the vCPU's thread while it is in emitted code, and not in [`Owned::with`].
+    #[expect(clippy::mut_from_ref, reason = "the contract is that there is no other")]
+    unsafe fn in_emitted_code(&self) -> &mut Writer {
+        // SAFETY: by contract nobody else uses it.
+        unsafe { &mut *self.writer.get() }
+    }
+}
+
 struct Stream {
-    writer: Mutex<Writer>,
+    writer: Owned,
     /// The vCPU's state in QEMU. Written by emitted code of its thread.
     vcpu: *mut TraplineVcpu,
     /// A consumer has attached that has not seen the mappings: they come at the next slow path.
     announce: AtomicBool,
 }
 
-// SAFETY: `vcpu` is only used under `writer`'s lock, by the vCPU's thread or when that thread is out of emitted code.
+// SAFETY: `vcpu` and `writer` are only used by the vCPU's thread, or under `writer`'s lock when that thread is out of emitted code.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
@@ -284,7 +313,7 @@ unsafe fn begin(vcpu: *mut TraplineVcpu) {
         }
         w
     });
-    let stream = Arc::new(Stream { writer: Mutex::new(writer), vcpu, announce: AtomicBool::new(false) });
+    let stream = Arc::new(Stream { writer: Owned::new(writer), vcpu, announce: AtomicBool::new(false) });
     v.stream = Arc::as_ptr(&stream).cast_mut().cast();
     locked(&rt.streams).push(stream);
     // From here on consumers see it.
@@ -297,10 +326,9 @@ pub(crate) unsafe fn with(vcpu: *mut TraplineVcpu, f: impl FnOnce(&mut Writer, &
     // SAFETY: by contract.
     unsafe {
         let s = stream(vcpu);
-        let mut w = locked(&s.writer);
         let v = &mut *vcpu;
         let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
-        runtime().with_table(|t| f(&mut w, &mut c, t));
+        s.writer.with(|w| runtime().with_table(|t| f(w, &mut c, t)));
     }
 }
 
@@ -465,7 +493,12 @@ pub unsafe extern "C" fn trapline_access(
         // SAFETY: by contract.
         unsafe {
             let made = Made { info, addr, value: (low, high), physical: (*vcpu).physical };
-            with(vcpu, |w, cursor, t| w.access(cursor, c, &made, t))
+            let writer = &stream(vcpu).writer;
+            let v = &mut *vcpu;
+            let mut cursor = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
+            if !writer.in_emitted_code().append(&mut cursor, c, &made) {
+                with(vcpu, |w, cursor, t| w.access(cursor, c, &made, t))
+            }
         }
     }
 }
@@ -1011,11 +1044,10 @@ pub unsafe extern "C" fn trapline_image(vcpu: *mut TraplineVcpu, entry: u64, bia
 }
 
 fn end(s: &Stream, reason: u64, code: i64) {
-    let mut w = locked(&s.writer);
     // SAFETY: the vCPU is out of emitted code; see the module's rules.
     let v = unsafe { &mut *s.vcpu };
     let mut c = Cursor { cursor: &mut v.cursor, limit: &mut v.limit };
-    runtime().with_table(|t| w.end(&mut c, reason, code as u64, t));
+    s.writer.with(|w| runtime().with_table(|t| w.end(&mut c, reason, code as u64, t)));
 }
 
 /// See the header.
@@ -1036,7 +1068,7 @@ pub unsafe extern "C" fn trapline_vcpu_exit(vcpu: *mut TraplineVcpu, code: c_int
         let s = streams.swap_remove(i);
         drop(streams);
         end(&s, layout::end::THREAD, i64::from(code));
-        server::remove(locked(&s.writer).memory());
+        s.writer.with(|w| server::remove(w.memory()));
         forget(v);
     }
 }
@@ -1254,7 +1286,7 @@ pub unsafe extern "C" fn trapline_exec_failed(vcpu: *mut TraplineVcpu, args: *mu
         let mut streams = locked(&runtime().streams);
         if let Some(i) = streams.iter().position(|s| std::ptr::eq(Arc::as_ptr(s), at)) {
             let s = streams.swap_remove(i);
-            server::remove(locked(&s.writer).memory());
+            s.writer.with(|w| server::remove(w.memory()));
         }
         forget(v);
     }

@@ -80,7 +80,7 @@ impl State {
         // SAFETY: new and ours.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) };
         wire::send(a.socket.as_raw_fd(), &self.process_message(place), &[table, pidfd.as_raw_fd()], 0)?;
-        ring_bell(a.bell());
+        ring_bell(a.bell(), true);
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl State {
         };
         let m = Message::new(wire::STREAM, u64::from(stream.tid), u64::from(stream.vcpu), b"");
         wire::send(a.socket.as_raw_fd(), &m, &[stream.fd().as_raw_fd()], 0)?;
-        ring_bell(a.bell());
+        ring_bell(a.bell(), true);
         Ok(())
     }
 
@@ -307,9 +307,9 @@ pub(crate) fn remove(stream: &Arc<StreamMemory>) {
 }
 
 /// Rings all bells.
-pub(crate) fn notify() {
+pub(crate) fn notify(wake: bool) {
     for a in lock().attached.iter().flatten() {
-        ring_bell(a.bell());
+        ring_bell(a.bell(), wake);
     }
 }
 

@@ -385,7 +385,8 @@ pub struct StreamHeader {
     pub vcpu: u32,
     /// Consumers that read wake the producer here when it waits for room (futex word).
     pub room: AtomicU32,
-    /// 1 while the producer sleeps on `room`.
+    /// Not 0 while the producer sleeps on `room`: 1 if any chunk that is given back ends its sleep, else twice the lowest chunk, modulo 2^31,
+    /// that must be needed then.
     pub room_wanted: AtomicU32,
     /// The producer's line.
     pub producer: ProducerLine,

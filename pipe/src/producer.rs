@@ -7,7 +7,6 @@
 //!   is closed so that the next block's start comes to [`Writer::refill`], which moves `cursor` there.
 //! * Where a chunk ends in the middle of a block, the block is split: see `Writer::split`.
 
-use crate::futex;
 use crate::layout::*;
 use crate::ring::{self, Line};
 use crate::table::{extra_words, value_words};
@@ -129,8 +128,8 @@ impl StreamMemory {
     }
 }
 
-/// Called when a chunk was handed over or a stream ended: rings the consumers' bells.
-pub type Notify = Box<dyn Fn() + Send>;
+/// Called when a chunk was handed over or a stream ended: rings the consumers' bells, so that sleepers wake if it says so.
+pub type Notify = Box<dyn Fn(bool) + Send>;
 
 /// The header word of a block that was left, as long as it may still be corrected.
 #[derive(Clone, Copy)]
@@ -231,7 +230,8 @@ impl Writer {
         h.producer.handed.fetch_add(1, Ordering::Relaxed);
         let next = self.seq + 1;
         ring::open(&h.producer.open, next);
-        (self.notify)();
+        // A consumer that sleeps is woken for several chunks at once, but before the ring is full; its own naps are short.
+        (self.notify)(next.is_multiple_of((self.count / 4).max(1)));
         ring::wait_for_room(|| self.memory.lines(), &h.room, &h.room_wanted, next, self.count, SPINS);
         let index = (next % self.count) as usize;
         let at = STREAM_HEADER + index * self.size;
@@ -337,9 +337,18 @@ impl Writer {
 
     /// Appends an access made for `context` while its block runs.
     pub fn access(&mut self, c: &mut Cursor<'_>, context: Context, made: &Made, table: &TableWriter) {
+        if !self.append(c, context, made) {
+            self.split(c, context, table);
+            self.append(c, context, made);
+        }
+    }
+
+    /// The same in the open chunk. False if that has no room: nothing is done.
+    #[inline]
+    pub fn append(&mut self, c: &mut Cursor<'_>, context: Context, made: &Made) -> bool {
         let Made { info, addr, value, physical } = *made;
         if self.closed {
-            return;
+            return true;
         }
         let values = value_words(info, info as u32);
         let need = 2 + extra_words(info, info as u32);
@@ -349,10 +358,9 @@ impl Writer {
             && self.record_context.insn == context.insn;
         let total = if same { need } else { need + 2 };
         if at as usize + total * 8 > self.end as usize {
-            self.split(c, context, table);
-            at = self.at(c);
+            return false;
         }
-        // SAFETY: there is room for the words below before `end`; see the check above and `split`.
+        // SAFETY: there is room for the words below before `end`; see the check above.
         unsafe {
             let mut start = self.record;
             let grows = !start.is_null() && same;
@@ -388,6 +396,7 @@ impl Writer {
         self.record_context = context;
         self.tail = at;
         *c.limit = std::ptr::null_mut();
+        true
     }
 
     /// Slot words of the block that are filled when `done` slots of instruction `insn` are.
@@ -538,7 +547,7 @@ impl Writer {
         desc.seq.store(self.seq + 1, Ordering::Release);
         ring::open(&h.producer.open, self.seq + 1);
         h.producer.ended.store(1, Ordering::Release);
-        (self.notify)();
+        (self.notify)(true);
     }
 }
 
@@ -579,10 +588,6 @@ pub fn fatal(what: &str) -> ! {
 }
 
 /// Rings a bell that a consumer handed over.
-pub fn ring_bell(bell: &Bell) {
-    bell.rings.fetch_add(1, Ordering::SeqCst);
-    std::sync::atomic::fence(Ordering::SeqCst);
-    if bell.sleeping.load(Ordering::SeqCst) != 0 {
-        futex::wake(&bell.rings);
-    }
+pub fn ring_bell(bell: &Bell, wake: bool) {
+    ring::ring_bell(&bell.rings, &bell.sleeping, wake);
 }

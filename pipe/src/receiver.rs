@@ -430,7 +430,7 @@ impl BellMemory {
     }
     fn ring(&self) {
         let bell = self.get();
-        ring::ring_bell(&bell.rings, &bell.sleeping);
+        ring::ring_bell(&bell.rings, &bell.sleeping, true);
     }
 }
 

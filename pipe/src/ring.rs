@@ -41,7 +41,19 @@ pub fn open(open: &AtomicU64, next: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// Waits until chunk `next` may overwrite chunk `next - count`. `give_up` ends the wait (nobody will ever make room).
+/// How long a writer that has room at last waits for more of it.
+const MORE_ROOM: Duration = Duration::from_millis(1);
+
+/// What `room_wanted` says if the writer waits for `lowest_needed` to reach `target`; 1 stands for "any".
+fn wanted(target: u64) -> u32 {
+    match (target as u32) << 1 {
+        0 => 1,
+        wanted => wanted,
+    }
+}
+
+/// Waits until chunk `next` may overwrite chunk `next - count`. A writer that has to sleep for it sleeps until half of the ring is free: to be
+/// woken costs as much as several chunks take.
 pub fn wait_for_room<'a, I: Iterator<Item = Line<'a>>>(
     lines: impl Fn() -> I,
     room: &AtomicU32,
@@ -57,23 +69,34 @@ pub fn wait_for_room<'a, I: Iterator<Item = Line<'a>>>(
         }
         std::hint::spin_loop();
     }
+    let target = next.saturating_sub(count) + (count / 2).max(1);
+    let mut had_room = false;
     loop {
         let seen = room.load(Ordering::Acquire);
-        room_wanted.store(1, Ordering::SeqCst);
+        room_wanted.store(wanted(target), Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if free() {
+        if lowest_needed(lines()) >= target || had_room {
             room_wanted.store(0, Ordering::Relaxed);
             return;
         }
-        // A consumer that dies is dropped by the server thread, which wakes us; the timeout is a belt to these braces.
-        futex::wait(room, seen, Some(Duration::from_millis(500)));
+        // A consumer that dies is dropped by the server thread, which wakes us; the timeout is a belt to these braces. One that holds
+        // what it has read, as a merge of streams does, may never get to half of the ring.
+        had_room = free();
+        futex::wait(room, seen, Some(if had_room { MORE_ROOM } else { Duration::from_millis(500) }));
     }
 }
 
 /// A consumer has done with all chunks below `needed`.
 pub fn release(line: Line<'_>, needed: u64, room: &AtomicU32, room_wanted: &AtomicU32) {
     line.needed.store(needed, Ordering::Release);
-    wake_writer(room, room_wanted);
+    fence(Ordering::SeqCst);
+    let wanted = room_wanted.load(Ordering::SeqCst);
+    // The difference of 31-bit numbers; another consumer may still be behind, which the writer finds out.
+    let reached = || ((needed as u32) << 1).wrapping_sub(wanted) as i32 >= 0;
+    if wanted == 1 || (wanted != 0 && reached()) {
+        room.fetch_add(1, Ordering::Release);
+        futex::wake(room);
+    }
 }
 
 /// Wakes the writer if it waits for room. Call after `needed` or `state` has changed.
@@ -104,11 +127,11 @@ pub fn detach(line: Line<'_>, room: &AtomicU32, room_wanted: &AtomicU32) {
     wake_writer(room, room_wanted);
 }
 
-/// Rings a consumer's bell; a system call only if it sleeps.
-pub fn ring_bell(rings: &AtomicU32, sleeping: &AtomicU32) {
+/// Rings a consumer's bell; a system call only if it sleeps and is to be woken. One that is awake hears it in any case.
+pub fn ring_bell(rings: &AtomicU32, sleeping: &AtomicU32, wake: bool) {
     rings.fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    if sleeping.load(Ordering::SeqCst) != 0 {
+    if wake && sleeping.load(Ordering::SeqCst) != 0 {
         futex::wake(rings);
     }
 }

@@ -280,6 +280,14 @@ impl Heads<'_> {
         let head = Head(self.0.get((id >> 2) as usize)?.head.load(Ordering::Acquire));
         head.is_of(id).then_some(head)
     }
+
+    /// The head of the block with this word, if it ran to its end and is known.
+    #[inline(always)]
+    pub fn plain(self, word: u64) -> Option<Head> {
+        // There are fewer than 2^30 places, so that no word with an upper half has one.
+        let head = Head(self.0.get((word >> 2) as usize)?.head.load(Ordering::Acquire));
+        head.is_of(word as u32).then_some(head)
+    }
 }
 
 /// What the table's header says.

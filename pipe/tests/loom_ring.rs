@@ -47,7 +47,7 @@ impl Ring {
     fn hand_over(&self, seq: u64) {
         self.chunks[(seq % COUNT) as usize].store(seq + 1, Ordering::Relaxed);
         ring::open(&self.open, seq + 1);
-        ring::ring_bell(&self.rings, &self.sleeping);
+        ring::ring_bell(&self.rings, &self.sleeping, true);
         ring::wait_for_room(|| (0..2).map(|i| self.line(i)), &self.room, &self.room_wanted, seq + 1, COUNT, 0);
     }
 

@@ -67,7 +67,7 @@ impl Producer {
         self.send(wire::STREAM, 77, b"", &[memory.fd().as_raw_fd()]);
         let bell = self.bell.clone();
         // SAFETY: a mapped page that starts with a bell.
-        let ring = Box::new(move || ring_bell(unsafe { &*bell.as_ptr().cast() }));
+        let ring = Box::new(move |wake| ring_bell(unsafe { &*bell.as_ptr().cast() }, wake));
         let (mut cursor, mut limit) = (std::ptr::null_mut(), std::ptr::null_mut());
         let mut c = Cursor { cursor: &mut cursor, limit: &mut limit };
         let writer = Writer::new(memory, ring, &mut c, &self.table);

@@ -177,22 +177,19 @@ impl Consumer for Counter {
             let walked = loop {
                 // The first one tells where the branch before this part went.
                 if b.first_pc.is_some() {
-                    let mut fast = b;
                     let known = &flows.known[..];
-                    let stopped = tally.add_plain(&mut items, known.len(), |number| {
+                    // Both counts in one word: the loop is short of registers. A chunk has fewer than 2^32 words.
+                    let (mut waiting, mut arrived) = (b.waiting, 0u64);
+                    tally.add_plain(&mut items, known.len(), |number| {
                         // Always there: that is the limit.
                         if let Some(flow) = known.get(number as usize) {
-                            fast.arrive(flow.pc);
-                            fast.waiting = flow.fall_through;
+                            arrived += u64::from(waiting == flow.pc) << 32 | u64::from(waiting != NONE);
+                            waiting = flow.fall_through;
                         }
                     });
-                    b = fast;
-                    if let Some(block) = stopped {
-                        flows.reach(table);
-                        tally.add(&block);
-                        b.block(&block, flows.of(&block), target);
-                        continue;
-                    }
+                    b.waiting = waiting;
+                    b.not_taken += arrived >> 32;
+                    b.conditional += arrived & 0xffff_ffff;
                 }
                 match items.next() {
                     None => break Ok(()),

@@ -127,10 +127,7 @@ impl Consumer for Counter {
             };
             let mut items = chunk.items();
             let walked = loop {
-                if let Some(block) = tally.add_plain(&mut items, usize::MAX, |_| {}) {
-                    tally.add(&block);
-                    continue;
-                }
+                tally.add_plain(&mut items, usize::MAX, |_| {});
                 match items.next() {
                     None => break Ok(()),
                     Some(Err(e)) => break Err(e),
