@@ -454,6 +454,7 @@ mod tests {
     #[test]
     fn the_first_configuration_is_what_the_others_are_compared_with() {
         assert!(CONFIGURATIONS[0].analyzer.is_none() && CONFIGURATIONS[0].settings.is_none());
-        assert!(CONFIGURATIONS.iter().skip(1).all(|c| c.analyzer.is_some()));
+        // An unpatched QEMU again only where a plugin does the work.
+        assert!(CONFIGURATIONS.iter().skip(1).all(|c| c.analyzer.is_some() != (c.along == Along::Plugin)));
     }
 }
