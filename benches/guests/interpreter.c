@@ -1,7 +1,7 @@
 /* Branch-heavy: a bytecode interpreter whose blocks have about three instructions. */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include "main.h"
 
 enum { ADD, SUB, XOR, JNZ, DEC, SHR, MOV, END };
 static const uint8_t code[] = { ADD, XOR, MOV, SHR, ADD, SUB, XOR, DEC, JNZ, 0, END };
@@ -31,13 +31,4 @@ static void once(void)
             return;
         }
     }
-}
-
-/* The argument: how many times it is done. */
-int main(int argc, char **argv)
-{
-    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
-        once();
-    }
-    return 0;
 }

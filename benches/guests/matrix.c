@@ -1,6 +1,6 @@
 /* A matrix product, which compilers make vectors of. */
 #include <stdio.h>
-#include <stdlib.h>
+#include "main.h"
 
 enum { N = 320 };
 static float a[N][N], b[N][N], c[N][N];
@@ -23,13 +23,4 @@ static void once(void)
         }
     }
     printf("%g\n", c[N / 2][N / 3]);
-}
-
-/* The argument: how many times it is done. */
-int main(int argc, char **argv)
-{
-    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
-        once();
-    }
-    return 0;
 }

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "main.h"
 
 static void once(void)
 {
@@ -21,13 +22,4 @@ static void once(void)
     printf("%llu\n", (unsigned long long)s);
     free(a);
     free(b);
-}
-
-/* The argument: how many times it is done. */
-int main(int argc, char **argv)
-{
-    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
-        once();
-    }
-    return 0;
 }

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "main.h"
 
 static int compare(const void *a, const void *b)
 {
@@ -25,13 +26,4 @@ static void once(void)
     }
     printf("%u\n", s);
     free(a);
-}
-
-/* The argument: how many times it is done. */
-int main(int argc, char **argv)
-{
-    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
-        once();
-    }
-    return 0;
 }

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include "main.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t shared;
@@ -33,13 +33,4 @@ static void once(void)
         pthread_join(all[i], NULL);
     }
     printf("%llu\n", (unsigned long long)shared);
-}
-
-/* The argument: how many times it is done. */
-int main(int argc, char **argv)
-{
-    for (int n = argc > 1 ? atoi(argv[1]) : 1; n > 0; n--) {
-        once();
-    }
-    return 0;
 }

@@ -263,18 +263,14 @@ fn once(
         all.extend(more.iter().map(|s| s.to_string()));
         all
     });
-    let mut command = match configuration.along {
-        Along::Plugin => {
-            let mut command = Command::new(qemu);
-            command.arg("-plugin").arg(plugin).arg(guest).arg(times);
-            command
-        }
-        _ => prepared.command(&settings),
-    };
+    let mut command = prepared.command(&settings);
+    if configuration.along == Along::Plugin {
+        command.env("QEMU_PLUGIN", plugin);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let file = guest.with_extension("trapline");
     let mut making = match configuration.along {
-        Along::Record => Some(Making::begin(&file, &prepared, "trace")?),
+        Along::Record => Some(Making::begin(&file, &prepared, configuration.analyzer.unwrap_or_default())?),
         _ => None,
     };
     let start = Instant::now();

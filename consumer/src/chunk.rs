@@ -293,7 +293,7 @@ impl<'a> Items<'a> {
     pub fn next_plain(&mut self) -> Option<BlockExec<'a>> {
         let word = self.words.get(self.at)?;
         // A word whose upper half is not 0 is no plain block; 0 is not a known one.
-        let head = self.heads.get(u32::try_from(word).ok()?)?;
+        let head = self.heads.plain(word)?;
         let next = self.at + 1 + head.slot_words_predicted();
         if self.words.get(next)? as u32 == 0 || self.cont.is_some() {
             return None;

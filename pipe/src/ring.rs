@@ -41,9 +41,6 @@ pub fn open(open: &AtomicU64, next: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// How long a writer that has room at last waits for more of it.
-const MORE_ROOM: Duration = Duration::from_millis(1);
-
 /// What `room_wanted` says if the writer waits for `lowest_needed` to reach `target`; 1 stands for "any".
 fn wanted(target: u64) -> u32 {
     match (target as u32) << 1 {
@@ -70,39 +67,39 @@ pub fn wait_for_room<'a, I: Iterator<Item = Line<'a>>>(
         std::hint::spin_loop();
     }
     let target = next.saturating_sub(count) + (count / 2).max(1);
-    let mut had_room = false;
+    let mut slept = false;
     loop {
         let seen = room.load(Ordering::Acquire);
         room_wanted.store(wanted(target), Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if lowest_needed(lines()) >= target || had_room {
+        // Whatever ended a sleep, any room will do: a consumer that holds what it reads may never get to half of the ring.
+        if lowest_needed(lines()) >= target || (slept && free()) {
             room_wanted.store(0, Ordering::Relaxed);
             return;
         }
-        // A consumer that dies is dropped by the server thread, which wakes us; the timeout is a belt to these braces. One that holds
-        // what it has read, as a merge of streams does, may never get to half of the ring.
-        had_room = free();
-        futex::wait(room, seen, Some(if had_room { MORE_ROOM } else { Duration::from_millis(500) }));
+        // A consumer that dies is dropped by the server thread, which wakes us; the timeout is a belt to these braces.
+        futex::wait(room, seen, Some(Duration::from_millis(500)));
+        slept = true;
     }
 }
 
 /// A consumer has done with all chunks below `needed`.
 pub fn release(line: Line<'_>, needed: u64, room: &AtomicU32, room_wanted: &AtomicU32) {
     line.needed.store(needed, Ordering::Release);
-    fence(Ordering::SeqCst);
-    let wanted = room_wanted.load(Ordering::SeqCst);
     // The difference of 31-bit numbers; another consumer may still be behind, which the writer finds out.
-    let reached = || ((needed as u32) << 1).wrapping_sub(wanted) as i32 >= 0;
-    if wanted == 1 || (wanted != 0 && reached()) {
-        room.fetch_add(1, Ordering::Release);
-        futex::wake(room);
-    }
+    let reached = |wanted: u32| ((needed as u32) << 1).wrapping_sub(wanted) as i32 >= 0;
+    wake_writer_if(room, room_wanted, |wanted| wanted == 1 || reached(wanted));
 }
 
 /// Wakes the writer if it waits for room. Call after `needed` or `state` has changed.
 pub fn wake_writer(room: &AtomicU32, room_wanted: &AtomicU32) {
+    wake_writer_if(room, room_wanted, |_| true);
+}
+
+fn wake_writer_if(room: &AtomicU32, room_wanted: &AtomicU32, due: impl FnOnce(u32) -> bool) {
     fence(Ordering::SeqCst);
-    if room_wanted.load(Ordering::SeqCst) != 0 {
+    let wanted = room_wanted.load(Ordering::SeqCst);
+    if wanted != 0 && due(wanted) {
         room.fetch_add(1, Ordering::Release);
         futex::wake(room);
     }

@@ -276,15 +276,14 @@ impl Heads<'_> {
     /// The head of block `id`, if it is known.
     #[inline(always)]
     pub fn get(self, id: u32) -> Option<Head> {
-        // Acquire; pairs with the Release in `Table::add`: the block's description is complete.
-        let head = Head(self.0.get((id >> 2) as usize)?.head.load(Ordering::Acquire));
-        head.is_of(id).then_some(head)
+        self.plain(u64::from(id))
     }
 
     /// The head of the block with this word, if it ran to its end and is known.
     #[inline(always)]
     pub fn plain(self, word: u64) -> Option<Head> {
         // There are fewer than 2^30 places, so that no word with an upper half has one.
+        // Acquire; pairs with the Release in `Table::add`: the block's description is complete.
         let head = Head(self.0.get((word >> 2) as usize)?.head.load(Ordering::Acquire));
         head.is_of(word as u32).then_some(head)
     }

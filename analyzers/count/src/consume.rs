@@ -130,21 +130,29 @@ struct Counter {
 struct Branches {
     first_pc: Option<u64>,
     waiting: u64,
-    conditional: u64,
-    not_taken: u64,
+    /// Conditional branches that arrived somewhere, and 2^32 for each that was not taken: one word, since the loop over plain blocks is
+    /// short of registers. A chunk has fewer than 2^32 words.
+    arrived: u64,
 }
 
 impl Default for Branches {
     fn default() -> Self {
-        Branches { first_pc: None, waiting: NONE, conditional: 0, not_taken: 0 }
+        Branches { first_pc: None, waiting: NONE, arrived: 0 }
     }
 }
 
 impl Branches {
     #[inline(always)]
     fn arrive(&mut self, pc: u64) {
-        self.not_taken += u64::from(self.waiting == pc);
-        self.conditional += u64::from(self.waiting != NONE);
+        self.arrived += u64::from(self.waiting == pc) << 32 | u64::from(self.waiting != NONE);
+    }
+
+    fn conditional(&self) -> u64 {
+        self.arrived & 0xffff_ffff
+    }
+
+    fn not_taken(&self) -> u64 {
+        self.arrived >> 32
     }
 
     /// Any execution of a block.
@@ -177,19 +185,16 @@ impl Consumer for Counter {
             let walked = loop {
                 // The first one tells where the branch before this part went.
                 if b.first_pc.is_some() {
+                    let mut fast = b;
                     let known = &flows.known[..];
-                    // Both counts in one word: the loop is short of registers. A chunk has fewer than 2^32 words.
-                    let (mut waiting, mut arrived) = (b.waiting, 0u64);
                     tally.add_plain(&mut items, known.len(), |number| {
                         // Always there: that is the limit.
                         if let Some(flow) = known.get(number as usize) {
-                            arrived += u64::from(waiting == flow.pc) << 32 | u64::from(waiting != NONE);
-                            waiting = flow.fall_through;
+                            fast.arrive(flow.pc);
+                            fast.waiting = flow.fall_through;
                         }
                     });
-                    b.waiting = waiting;
-                    b.not_taken += arrived >> 32;
-                    b.conditional += arrived & 0xffff_ffff;
+                    b = fast;
                 }
                 match items.next() {
                     None => break Ok(()),
@@ -219,8 +224,8 @@ impl Consumer for Counter {
                 return Err(e);
             }
             let mut totals = Totals {
-                branches_taken: b.conditional - b.not_taken,
-                branches_not_taken: b.not_taken,
+                branches_taken: b.conditional() - b.not_taken(),
+                branches_not_taken: b.not_taken(),
                 ..Totals::default()
             };
             tally.finish(table, |_, sums| totals.sums += sums);
