@@ -95,7 +95,7 @@ fn played_back_as_it_was_seen() {
 #[test]
 fn the_first_bytes() {
     let (bytes, _) = recorded();
-    assert_eq!(&bytes[..12], b"TRAPLINE\x01\0\0\0");
+    assert_eq!(&bytes[..12], b"TRAPLINE\x02\0\0\0");
     let text = br#"{"recorder":"","command":[],"target":"","analyzer":"","wall_ns":0,"more":{}}"#;
     assert_eq!(bytes[16..20], [1, 0, 0, 0]);
     assert_eq!(bytes[28..32], (text.len() as u32).to_le_bytes());
@@ -105,9 +105,9 @@ fn the_first_bytes() {
     };
     use recording::kind::*;
     let but_blocks: Vec<u32> = frames.iter().copied().filter(|k| *k != BLOCKS).collect();
-    assert_eq!(but_blocks, [METADATA, PROCESS, STREAM, CHUNK, CHUNK, CHUNK, ENDED, INDEX, END]);
+    assert_eq!(but_blocks, [METADATA, PROCESS, STREAM, PREDICTED, PREDICTED, PREDICTED, ENDED, INDEX, END]);
     // The table's header, then the first chunk's block; that of the second chunk where it was seen first.
-    assert_eq!(frames[2..6], [BLOCKS, STREAM, BLOCKS, CHUNK]);
+    assert_eq!(frames[2..6], [BLOCKS, STREAM, BLOCKS, PREDICTED]);
 }
 
 #[test]

@@ -201,7 +201,7 @@ pub fn dump(from: impl Read, path: &Path, out: &mut dyn Write) -> Result<(), Err
                 return Ok(());
             }
             Ok(Some(f)) => {
-                let ratio = f.length as f64 / f.body.len().max(1) as f64;
+                let ratio = f.length as f64 / f.unpacked().max(1) as f64;
                 write!(
                     out,
                     "{:>12}  {:8} {:>4}  {:>9} of {:>9} bytes",
@@ -209,10 +209,10 @@ pub fn dump(from: impl Read, path: &Path, out: &mut dyn Write) -> Result<(), Err
                     kind::name(f.kind),
                     f.number,
                     f.length,
-                    f.body.len()
+                    f.unpacked()
                 )?;
                 match f.kind {
-                    kind::CHUNK => writeln!(out, "  {} instructions, {ratio:.3}", f.a)?,
+                    kind::CHUNK | kind::PREDICTED => writeln!(out, "  {} instructions, {ratio:.3}", f.a)?,
                     kind::METADATA | kind::PROCESS | kind::STREAM => {
                         writeln!(out, "  {}", String::from_utf8_lossy(&f.body))?;
                     }

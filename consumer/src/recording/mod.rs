@@ -3,7 +3,7 @@
 //! A file is a header of 16 bytes, then frames, one after the other, then nothing. All numbers are little-endian.
 //!
 //! ```text
-//! header  0 "TRAPLINE" | 8 u32 version (1) | 12 u32 byte order of the host that recorded: 0 little, 1 big
+//! header  0 "TRAPLINE" | 8 u32 version (2; 1 has no kind 9) | 12 u32 byte order of the host that recorded: 0 little, 1 big
 //! frame   0 u32 kind | 4 u32 number | 8 u32 bytes that follow | 12 u32 bytes unpacked | 16 u64 a | 24 u32 b | 28 u32 CRC-32 of these 28 bytes and of
 //!         what follows | 32 what follows: as it is if both lengths are equal, else a zstd frame
 //! ```
@@ -18,6 +18,7 @@
 //! | 6 ended | stream | | |
 //! | 7 index | 0 | | for each chunk frame: u64 offset in the file, u64 stream, u64 instructions of the stream before it, u64 nanoseconds |
 //! | 8 end | 0 | offset of the index | |
+//! | 9 chunk | as 5 | as 5 | u64 number, order, nanoseconds and flags as in 5, then the words' differences from what was expected (`predict.rs`) |
 //!
 //! Rules:
 //! * Everything that a frame needs stands before it: a file that is cut off anywhere can be read up to its last whole frame.
@@ -25,6 +26,7 @@
 //! * Words are those of the recording host, and so is the order of bytes packed in them: hosts of the other order refuse the file.
 
 mod cut;
+mod predict;
 mod read;
 mod write;
 
@@ -38,11 +40,15 @@ use std::collections::BTreeMap;
 /// First bytes of a file.
 pub const MAGIC: [u8; 8] = *b"TRAPLINE";
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest one that is read.
+pub const OLDEST: u32 = 1;
 /// Bytes of the file's header.
 pub const HEADER: usize = 16;
 /// Bytes of a frame's header.
 pub const FRAME: usize = 32;
+/// Bytes of a chunk before its words.
+const CHUNK_HEADER: usize = 32;
 /// No frame is longer unpacked.
 pub const MOST: u32 = 1 << 28;
 
@@ -57,6 +63,9 @@ pub mod kind {
     pub const ENDED: u32 = 6;
     pub const INDEX: u32 = 7;
     pub const END: u32 = 8;
+    pub const PREDICTED: u32 = 9;
+    /// The last one.
+    pub const LAST: u32 = PREDICTED;
 
     /// What a kind is called.
     pub fn name(kind: u32) -> &'static str {
@@ -65,7 +74,7 @@ pub mod kind {
             BLOCKS => "blocks",
             PROCESS => "process",
             STREAM => "stream",
-            CHUNK => "chunk",
+            CHUNK | PREDICTED => "chunk",
             ENDED => "ended",
             INDEX => "index",
             END => "end",
@@ -158,15 +167,33 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
 /// The level of compression: measured in the book's chapter on recordings.
 const LEVEL: i32 = 3;
 
-/// A frame of these bytes, packed if that makes it shorter.
-fn frame(mut head: Head, unpacked: &[u8]) -> Vec<u8> {
-    head.unpacked = unpacked.len() as u32;
-    let packed = zstd::bulk::compress(unpacked, LEVEL).ok().filter(|p| p.len() < unpacked.len());
-    let body = packed.as_deref().unwrap_or(unpacked);
-    head.packed = body.len() as u32;
-    let mut bytes = head.bytes(body).to_vec();
-    bytes.extend_from_slice(body);
-    bytes
+/// Packs frames. It keeps zstd's memory, which takes longer to make than to use.
+#[derive(Default)]
+struct Packing {
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    packed: Vec<u8>,
+}
+
+impl Packing {
+    /// A frame of these bytes, packed if that makes it shorter.
+    fn frame(&mut self, mut head: Head, unpacked: &[u8]) -> Vec<u8> {
+        head.unpacked = unpacked.len() as u32;
+        let body = self.compress(unpacked).unwrap_or(unpacked);
+        head.packed = body.len() as u32;
+        let mut bytes = head.bytes(body).to_vec();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    fn compress(&mut self, unpacked: &[u8]) -> Option<&[u8]> {
+        if self.zstd.is_none() {
+            self.zstd = zstd::bulk::Compressor::new(LEVEL).ok();
+        }
+        self.packed.clear();
+        self.packed.reserve(zstd::zstd_safe::compress_bound(unpacked.len()));
+        let n = self.zstd.as_mut()?.compress_to_buffer(unpacked, &mut self.packed).ok()?;
+        self.packed.get(..n).filter(|p| p.len() < unpacked.len())
+    }
 }
 
 /// The file's header on this host.

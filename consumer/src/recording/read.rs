@@ -1,7 +1,9 @@
 //! Reading.
 
+use super::predict::Predictor;
 use super::{
-    FRAME, HEADER, Head, MAGIC, MOST, Metadata, ProcessRecord, StreamRecord, VERSION, bytes_to_words, checksum, kind,
+    CHUNK_HEADER, FRAME, HEADER, Head, MAGIC, MOST, Metadata, OLDEST, ProcessRecord, StreamRecord, VERSION,
+    bytes_to_words, checksum, kind,
 };
 use crate::{Error, Polled, Source};
 use pipe::receiver::{Part, ProcessInfo, StreamInfo};
@@ -40,6 +42,17 @@ pub struct Frame {
     pub length: u64,
     /// What is in it.
     pub body: Vec<u8>,
+}
+
+impl Frame {
+    /// Bytes of what it stands for: of a chunk its header and words.
+    pub fn unpacked(&self) -> u64 {
+        let words = self.body.get(CHUNK_HEADER..).and_then(|b| b.first_chunk::<4>());
+        match words.filter(|_| self.kind == kind::PREDICTED) {
+            Some(words) => CHUNK_HEADER as u64 + u64::from(u32::from_le_bytes(*words)) * 8,
+            None => self.body.len() as u64,
+        }
+    }
 }
 
 /// Iterates over the frames of a file.
@@ -83,9 +96,9 @@ impl<R: Read> Frames<R> {
             return Err(bad("no recording: it does not begin with TRAPLINE (trapline record makes one)".into()));
         }
         let u = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if u(8) != VERSION {
+        if !(OLDEST..=VERSION).contains(&u(8)) {
             return Err(bad(format!(
-                "a recording of version {}, this program reads version {VERSION}: take the trapline that made it",
+                "a recording of version {}, this program reads versions {OLDEST} to {VERSION}: take the trapline that made it",
                 u(8)
             )));
         }
@@ -130,7 +143,7 @@ impl<R: Read> Frames<R> {
             return Err(damage(offset, "something follows the recording's end"));
         }
         let (head, sum) = Head::parse(&h);
-        if head.packed > MOST || head.unpacked > MOST || !(kind::METADATA..=kind::END).contains(&head.kind) {
+        if head.packed > MOST || head.unpacked > MOST || !(kind::METADATA..=kind::LAST).contains(&head.kind) {
             return Err(damage(offset, "no frame begins there"));
         }
         let mut body = Vec::new();
@@ -164,6 +177,7 @@ struct State {
     streams: BTreeMap<u32, (Arc<StreamInfo>, u32)>,
     /// Those that have not ended.
     open: Vec<u32>,
+    predictor: Option<Predictor>,
 }
 
 impl State {
@@ -225,7 +239,7 @@ impl State {
                     self.open.push(frame.number);
                 }
             }
-            kind::CHUNK => return self.chunk(frame).map(|p| Some(Polled::Part(p))),
+            kind::CHUNK | kind::PREDICTED => return self.chunk(frame).map(|p| Some(Polled::Part(p))),
             kind::ENDED => {
                 if let Some(i) = self.open.iter().position(|n| *n == frame.number) {
                     self.open.remove(i);
@@ -249,12 +263,18 @@ impl State {
             Some(table) => table.clone(),
             None => made.insert(Arc::new(image.table().map_err(|e| bad(e.to_string()))?)).clone(),
         };
-        let mut words = bytes_to_words(&frame.body);
-        let (Some(chunk), Some(order), Some(_), Some(flags)) = (words.next(), words.next(), words.next(), words.next())
-        else {
+        let Some((header, body)) = frame.body.split_at_checked(CHUNK_HEADER) else {
             return Err(bad("a chunk is shorter than its header".into()));
         };
-        let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
+        let mut header = bytes_to_words(header);
+        let [chunk, order, _, flags] = std::array::from_fn(|_| header.next().unwrap_or(0));
+        let words: Arc<[AtomicU64]> = match frame.kind {
+            kind::PREDICTED => {
+                let words = self.predictor.get_or_insert_with(Predictor::default).unpack(&table, body);
+                words.map_err(|what| bad(what.into()))?.into_iter().map(AtomicU64::new).collect()
+            }
+            _ => bytes_to_words(body).map(AtomicU64::new).collect(),
+        };
         let mut part = Part::owned(stream.clone(), table, chunk, words);
         (part.order, part.lost, part.last_of_chunk) = (order, frame.b.into(), flags & 1 != 0);
         Ok(part)
@@ -451,11 +471,11 @@ pub fn summary(from: impl Read, path: &Path) -> Result<Summary, Error> {
             kind::STREAM => {
                 s.streams.insert(frame.number, (json(&frame)?, 0, 0, false));
             }
-            kind::CHUNK => {
+            kind::CHUNK | kind::PREDICTED => {
                 if let Some(stream) = s.streams.get_mut(&frame.number) {
                     (stream.1, stream.2) = (stream.1 + frame.a, stream.2 + 1);
                 }
-                s.unpacked += frame.body.len() as u64;
+                s.unpacked += frame.unpacked();
                 s.lost += u64::from(frame.b);
                 s.duration_ns = bytes_to_words(&frame.body).nth(2).unwrap_or(0);
             }

@@ -1,12 +1,14 @@
 //! Writing.
 //!
 //! Rules:
-//! * Words are copied where parts are handed out ([`Tee`]), so that the consumer behind it may go on; they are counted and packed by worker threads, and
-//!   written in order by one more.
+//! * With one worker, parts are packed and written where they are handed out ([`Tee`]): to wake a thread takes as long as to pack a chunk. With more, words
+//!   are copied there, so that the consumer behind it may go on; they are counted and packed by worker threads, and written in order by one more.
 //! * A worker looks up every block of its chunk before the chunk is written: blocks are in the file before what names them.
 //! * What is under way is bounded: a slow disk holds the guest.
 
-use super::{Head, Metadata, ProcessRecord, StreamRecord, frame, header, kind, words_to_bytes};
+use super::predict::Predictor;
+use super::{CHUNK_HEADER, Head, Metadata, Packing, ProcessRecord, StreamRecord, header, kind, words_to_bytes};
+use crate::layout::{EXECUTED_MASK, EXECUTED_SHIFT, kind as record};
 use crate::{Chunk, Error, Event, Item, Polled, Source};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pipe::receiver::{Part, StreamInfo};
@@ -46,14 +48,64 @@ enum Done {
 
 /// A recording that is being written.
 pub struct Recorder {
-    jobs: Option<Sender<Job>>,
-    number: u64,
+    to: To,
     began: Instant,
     lost: u64,
     /// Chunks of each stream that were lost since its last part.
     owing: HashMap<usize, u64>,
-    writer: Option<JoinHandle<Result<Recorded, io::Error>>>,
-    workers: Vec<JoinHandle<()>>,
+}
+
+enum To {
+    Here {
+        packer: Box<Packer>,
+        writer: Box<Writer>,
+        /// What it could not do.
+        failed: Option<io::Error>,
+    },
+    Threads {
+        jobs: Sender<Job>,
+        number: u64,
+        workers: Vec<JoinHandle<()>>,
+        writer: JoinHandle<io::Result<Recorded>>,
+    },
+}
+
+impl To {
+    fn threads(workers: usize, mut writer: Writer) -> To {
+        let (jobs, take) = bounded::<Job>(IN_FLIGHT);
+        let (give, done) = bounded(IN_FLIGHT);
+        let start = |_| {
+            let (take, give) = (take.clone(), give.clone());
+            std::thread::spawn(move || work(&take, &give))
+        };
+        let workers = (0..workers).map(start).collect();
+        let write = move || {
+            writer.all(&done)?;
+            writer.finish()
+        };
+        To::Threads { jobs, number: 0, workers, writer: std::thread::spawn(write) }
+    }
+
+    /// `here` makes what is written, `job` what others make it of.
+    fn send(
+        &mut self,
+        here: impl FnOnce(&mut Packer) -> Option<Done>,
+        job: impl FnOnce(u64) -> Job,
+    ) -> Result<(), Error> {
+        let sent = match self {
+            To::Here { packer, writer, failed } => {
+                if let (Some(done), None) = (here(packer), &failed) {
+                    *failed = writer.write(done).err();
+                }
+                failed.is_none()
+            }
+            To::Threads { jobs, number, .. } => {
+                *number += 1;
+                jobs.send(job(*number - 1)).is_ok()
+            }
+        };
+        if sent { Ok(()) } else { Err(Error::Consumer("the recording cannot be written any more".into())) }
+    }
 }
 
 impl Recorder {
@@ -63,81 +115,89 @@ impl Recorder {
     /// If the beginning cannot be written.
     pub fn new(mut out: Box<dyn Write + Send>, metadata: &Metadata, workers: usize) -> Result<Recorder, Error> {
         let text = serde_json::to_vec(metadata).map_err(|e| Error::Consumer(format!("the metadata: {e}")))?;
-        let first = frame(Head { kind: kind::METADATA, ..Head::default() }, &text);
+        let mut packing = Packing::default();
+        let first = packing.frame(Head { kind: kind::METADATA, ..Head::default() }, &text);
         out.write_all(&header())?;
         out.write_all(&first)?;
-        let start = (super::HEADER + first.len()) as u64;
-        let (jobs, take) = bounded::<Job>(IN_FLIGHT);
-        let (give, done) = bounded(IN_FLIGHT);
-        let workers = (0..workers.max(1))
-            .map(|_| {
-                let (take, give) = (take.clone(), give.clone());
-                std::thread::spawn(move || work(&take, &give))
-            })
-            .collect();
-        let writer = std::thread::spawn(move || Writer::new(out, start).run(&done));
-        Ok(Recorder {
-            jobs: Some(jobs),
-            number: 0,
-            began: Instant::now(),
-            lost: 0,
-            owing: HashMap::new(),
-            writer: Some(writer),
-            workers,
-        })
-    }
-
-    fn send(&mut self, job: Job) -> Result<(), Error> {
-        self.number += 1;
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if sent { Ok(()) } else { Err(Error::Consumer("the recording cannot be written any more".into())) }
+        let writer = Writer::new(out, (super::HEADER + first.len()) as u64, packing);
+        let to = match workers {
+            0 | 1 => To::Here { packer: Box::default(), writer: Box::new(writer), failed: None },
+            _ => To::threads(workers, writer),
+        };
+        Ok(Recorder { to, began: Instant::now(), lost: 0, owing: HashMap::new() })
     }
 
     /// Takes down a part. It may be given back afterwards.
+    ///
+    /// # Errors
+    /// If the recording cannot be written any more: [`Recorder::finish`] says why.
     pub fn part(&mut self, part: &Part) -> Result<(), Error> {
-        let words: Arc<[AtomicU64]> = part.words().iter().map(AtomicU64::new).collect();
-        let stream = part.stream.number;
-        let mut lost = part.lost + self.owing.remove(&stream).unwrap_or(0);
-        self.lost += part.lost;
-        if part.was_overrun() {
-            lost += 1;
-            self.lost += 1;
-            self.owing.insert(stream, lost);
-            return Ok(());
-        }
-        let mut copy = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
-        (copy.order, copy.lost, copy.last_of_chunk) = (part.order, lost, part.last_of_chunk);
         let at_ns = self.began.elapsed().as_nanos() as u64;
-        self.send(Job::Part { number: self.number, part: copy, at_ns })
+        let stream = part.stream.number;
+        let lost = part.lost + self.owing.remove(&stream).unwrap_or(0);
+        self.lost += part.lost;
+        // Whether it was overrun is known when it has been read.
+        let copy = match &self.to {
+            To::Here { .. } => None,
+            To::Threads { .. } => Some(part.words().iter().map(AtomicU64::new).collect::<Arc<[_]>>()),
+        };
+        let mut overrun = copy.is_some() && part.was_overrun();
+        if !overrun {
+            let here = |packer: &mut Packer| {
+                let done = packer.chunk(part, lost, at_ns);
+                overrun = part.was_overrun();
+                (!overrun).then_some(done)
+            };
+            self.to.send(here, |number| {
+                let words = copy.unwrap_or_default();
+                let mut copy = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
+                (copy.order, copy.lost, copy.last_of_chunk) = (part.order, lost, part.last_of_chunk);
+                Job::Part { number, part: copy, at_ns }
+            })?;
+        }
+        if overrun {
+            self.lost += 1;
+            self.owing.insert(stream, lost + 1);
+        }
+        Ok(())
     }
 
     /// Nothing of a stream follows.
+    ///
+    /// # Errors
+    /// As [`Recorder::part`].
     pub fn ended(&mut self, stream: &Arc<StreamInfo>) -> Result<(), Error> {
-        self.send(Job::Ended { number: self.number, stream: stream.clone() })
+        self.to.send(|_| Some(Done::Ended(stream.clone())), |number| Job::Ended { number, stream: stream.clone() })
     }
 
     /// Writes the rest and the index.
     ///
     /// # Errors
     /// If something could not be written.
-    pub fn finish(mut self) -> Result<Recorded, Error> {
-        self.jobs = None;
-        let panicked = || Error::Consumer("a thread that records panicked".into());
-        for worker in self.workers.drain(..) {
-            worker.join().map_err(|_| panicked())?;
-        }
-        let writer = self.writer.take().ok_or_else(panicked)?;
-        let mut recorded = writer.join().map_err(|_| panicked())??;
+    pub fn finish(self) -> Result<Recorded, Error> {
+        let panicked = |_| Error::Consumer("a thread that records panicked".into());
+        let mut recorded = match self.to {
+            To::Here { failed: Some(e), .. } => return Err(e.into()),
+            To::Here { writer, .. } => writer.finish()?,
+            To::Threads { jobs, workers, writer, .. } => {
+                drop(jobs);
+                for worker in workers {
+                    worker.join().map_err(panicked)?;
+                }
+                writer.join().map_err(panicked)??
+            }
+        };
         recorded.lost = self.lost;
         Ok(recorded)
     }
 }
 
 fn work(take: &Receiver<Job>, give: &Sender<(u64, Done)>) {
+    let mut packer = Packer::default();
     for job in take {
         let (number, done) = match job {
             Job::Ended { number, stream } => (number, Done::Ended(stream)),
-            Job::Part { number, part, at_ns } => (number, packed(&part, at_ns)),
+            Job::Part { number, part, at_ns } => (number, packer.chunk(&part, part.lost, at_ns)),
         };
         if give.send((number, done)).is_err() {
             return;
@@ -145,12 +205,77 @@ fn work(take: &Receiver<Job>, give: &Sender<(u64, Done)>) {
     }
 }
 
-fn packed(part: &Part, at_ns: u64) -> Done {
+/// Makes frames of chunks.
+#[derive(Default)]
+struct Packer {
+    packing: Packing,
+    predictor: Predictor,
+    bytes: Vec<u8>,
+    /// Executions of blocks of the chunk, by number; 0 outside of `touched`.
+    counts: Vec<u32>,
+    touched: Vec<u32>,
+}
+
+impl Packer {
+    fn chunk(&mut self, part: &Part, lost: u64, at_ns: u64) -> Done {
+        let table = &*part.table;
+        let words = part.words();
+        self.bytes.clear();
+        words_to_bytes([part.chunk, part.order, at_ns, u64::from(part.last_of_chunk)].into_iter(), &mut self.bytes);
+        // Instructions are counted on the way, but for what is not worth it.
+        let (mut insns, mut intricate) = (0, false);
+        let (counts, touched) = (&mut self.counts, &mut self.touched);
+        self.predictor.pack(table, words, &mut self.bytes, |word, head| match head {
+            Some(head) if word >> 32 == 0 => {
+                let number = head.number() as usize;
+                if counts.len() <= number {
+                    counts.resize((number + 1).next_power_of_two(), 0);
+                }
+                if counts[number] == 0 {
+                    touched.push(number as u32);
+                }
+                counts[number] += 1;
+            }
+            Some(_) => {
+                let executed = (word >> EXECUTED_SHIFT & EXECUTED_MASK) as usize;
+                let of = table.known(word as u32).map_or(&[][..], |info| &info.insns);
+                insns += of.iter().take(executed).filter(|i| i.is_traced()).count() as u64;
+            }
+            None => {
+                intricate |= matches!((word >> 32) as u8, record::CONT | record::ONCE | record::REGS | record::USER)
+            }
+        });
+        for number in touched.drain(..) {
+            let times = std::mem::take(&mut counts[number as usize]);
+            insns += table.numbered(number).map_or(0, |info| info.totals.insns) * u64::from(times);
+        }
+        if intricate {
+            insns = walked(part);
+        }
+        let head = Head {
+            kind: kind::PREDICTED,
+            number: part.stream.number as u32,
+            a: insns,
+            b: lost.min(u32::MAX.into()) as u32,
+            ..Head::default()
+        };
+        Done::Chunk {
+            stream: part.stream.clone(),
+            table: part.table.clone(),
+            insns,
+            at_ns,
+            unpacked: (CHUNK_HEADER + words.len() * 8) as u64,
+            bytes: self.packing.frame(head, &self.bytes),
+        }
+    }
+}
+
+/// Instructions of a part, one by one. It makes blocks known that only other records name.
+fn walked(part: &Part) -> u64 {
     let mut insns = 0;
     for item in Chunk::new(part).items() {
         match item {
             Ok(Item::Block(block)) => insns += block.sums().insns,
-            // Blocks that are named elsewhere.
             Ok(Item::Event(Event::Once { block, .. } | Event::Regs { block, .. } | Event::User { block, .. })) => {
                 let _ = part.table.block(block);
             }
@@ -159,24 +284,7 @@ fn packed(part: &Part, at_ns: u64) -> Done {
             Err(_) => break,
         }
     }
-    let mut bytes = Vec::with_capacity(32 + part.words().len() * 8);
-    words_to_bytes([part.chunk, part.order, at_ns, u64::from(part.last_of_chunk)].into_iter(), &mut bytes);
-    words_to_bytes(part.words().iter(), &mut bytes);
-    let head = Head {
-        kind: kind::CHUNK,
-        number: part.stream.number as u32,
-        a: insns,
-        b: part.lost.min(u32::MAX.into()) as u32,
-        ..Head::default()
-    };
-    Done::Chunk {
-        stream: part.stream.clone(),
-        table: part.table.clone(),
-        insns,
-        at_ns,
-        unpacked: bytes.len() as u64,
-        bytes: frame(head, &bytes),
-    }
+    insns
 }
 
 /// What is known of a table.
@@ -195,10 +303,11 @@ struct Writer {
     streams: HashMap<usize, u64>,
     index: Vec<[u64; 4]>,
     recorded: Recorded,
+    packing: Packing,
 }
 
 impl Writer {
-    fn new(out: Box<dyn Write + Send>, at: u64) -> Writer {
+    fn new(out: Box<dyn Write + Send>, at: u64, packing: Packing) -> Writer {
         Writer {
             out,
             at,
@@ -207,6 +316,7 @@ impl Writer {
             streams: HashMap::new(),
             index: Vec::new(),
             recorded: Recorded::default(),
+            packing,
         }
     }
 
@@ -218,11 +328,12 @@ impl Writer {
 
     fn json(&mut self, kind: u32, number: u32, value: &impl serde::Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(value)?;
-        let bytes = frame(Head { kind, number, ..Head::default() }, &text);
+        let bytes = self.packing.frame(Head { kind, number, ..Head::default() }, &text);
         self.put(&bytes)
     }
 
-    fn run(mut self, done: &Receiver<(u64, Done)>) -> io::Result<Recorded> {
+    /// Everything, in order.
+    fn all(&mut self, done: &Receiver<(u64, Done)>) -> io::Result<()> {
         let mut next = 0;
         let mut waiting = BTreeMap::new();
         for (number, what) in done {
@@ -232,12 +343,16 @@ impl Writer {
                 self.write(what)?;
             }
         }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Recorded> {
         let mut bytes = Vec::new();
         words_to_bytes(self.index.iter().flatten().copied(), &mut bytes);
         let index_at = self.at;
-        let index = frame(Head { kind: kind::INDEX, ..Head::default() }, &bytes);
+        let index = self.packing.frame(Head { kind: kind::INDEX, ..Head::default() }, &bytes);
         self.put(&index)?;
-        let end = frame(Head { kind: kind::END, a: index_at, ..Head::default() }, &[]);
+        let end = self.packing.frame(Head { kind: kind::END, a: index_at, ..Head::default() }, &[]);
         self.put(&end)?;
         self.out.flush()?;
         self.recorded.bytes = self.at;
@@ -247,7 +362,9 @@ impl Writer {
     fn write(&mut self, done: Done) -> io::Result<()> {
         match done {
             Done::Ended(stream) => {
-                let bytes = frame(Head { kind: kind::ENDED, number: stream.number as u32, ..Head::default() }, &[]);
+                let bytes = self
+                    .packing
+                    .frame(Head { kind: kind::ENDED, number: stream.number as u32, ..Head::default() }, &[]);
                 self.put(&bytes)
             }
             Done::Chunk { stream, table, insns, at_ns, unpacked, bytes } => {
@@ -286,7 +403,7 @@ impl Writer {
     fn entries(&mut self, table: u32, words: &[u64], at: u64) -> io::Result<()> {
         let mut bytes = Vec::new();
         words_to_bytes([at, words.len() as u64].into_iter().chain(words.iter().copied()), &mut bytes);
-        let bytes = frame(Head { kind: kind::BLOCKS, number: table, ..Head::default() }, &bytes);
+        let bytes = self.packing.frame(Head { kind: kind::BLOCKS, number: table, ..Head::default() }, &bytes);
         self.put(&bytes)
     }
 
@@ -306,7 +423,7 @@ impl Writer {
         if bytes.is_empty() {
             return Ok(());
         }
-        let bytes = frame(Head { kind: kind::BLOCKS, number, ..Head::default() }, &bytes);
+        let bytes = self.packing.frame(Head { kind: kind::BLOCKS, number, ..Head::default() }, &bytes);
         self.put(&bytes)
     }
 }
