@@ -4,7 +4,7 @@
 use consumer::layout::kind;
 use consumer::recording::{self, Frames, Metadata, Recorder, Recording, Tee};
 use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, store};
-use consumer::{Chunk, Consumer, Error, Item, Options, Stream, run};
+use consumer::{Chunk, Consumer, Error, Item, Options, Stream, Table, run};
 use std::io::{Cursor, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -51,8 +51,8 @@ impl Write for Shared {
     }
 }
 
-/// A recording of three chunks, and what was seen while it was made.
-fn recorded() -> (Vec<u8>, String) {
+/// Three chunks and their table.
+fn chunks() -> (Arc<Table>, [Vec<u64>; 3]) {
     let mut table = TableBuilder::new("x86_64", 8, false);
     let a = table.block(0x1000, &[insn(&[0x8b, 7], &[load(4)]), insn(&[0x89, 6], &[store(4)])]);
     let b = table.block(0x2000, &[insn(&[0x90], &[])]);
@@ -62,8 +62,22 @@ fn recorded() -> (Vec<u8>, String) {
         ChunkBuilder::new().block(b, &[]).block(a, &[0x30, 0x40]).words(),
         ChunkBuilder::new().block(a, &[0x50, 0x60]).record(kind::END, &[1, 0]).words(),
     ];
+    (table, chunks)
+}
+
+/// A recording of them, and what was seen while it was made.
+fn recorded() -> (Vec<u8>, String) {
+    let (bytes, seen) = recorded_by(1);
+    // More threads write the same, but for the time that is in it.
+    let (by_two, seen_by_two) = recorded_by(2);
+    assert_eq!((play(&by_two).0.unwrap(), &seen_by_two), (seen.clone(), &seen));
+    (bytes, seen)
+}
+
+fn recorded_by(workers: usize) -> (Vec<u8>, String) {
+    let (table, chunks) = chunks();
     let file = Shared::default();
-    let mut recorder = Recorder::new(Box::new(file.clone()), &Metadata::default(), 2).unwrap();
+    let mut recorder = Recorder::new(Box::new(file.clone()), &Metadata::default(), workers).unwrap();
     let mut seen = String::new();
     let mut parts = Parts::new(&table, &chunks);
     run(&mut Tee::new(&mut parts, &mut recorder), &Lines, &mut seen, &Options { workers: 1 }).unwrap();
@@ -175,11 +189,37 @@ fn frame(f: &recording::Frame) -> Vec<u8> {
     h
 }
 
+/// Chunks of version 1 are their words.
+#[test]
+fn the_first_version_is_read() {
+    let (bytes, seen) = recorded();
+    let mut old = bytes[..16].to_vec();
+    old[8] = 1;
+    let mut frames = Frames::new(Cursor::new(&bytes), Path::new("t")).unwrap();
+    let mut words = chunks().1.into_iter();
+    let mut end = 0;
+    while let Some(mut f) = frames.next_frame().unwrap() {
+        if f.kind == recording::kind::PREDICTED {
+            f.kind = recording::kind::CHUNK;
+            f.body.truncate(32);
+            f.body.extend(words.next().unwrap().iter().flat_map(|w| w.to_le_bytes()));
+            assert_eq!(f.unpacked(), f.body.len() as u64);
+        }
+        end = f.kind;
+        old.extend(frame(&f));
+    }
+    assert_eq!((words.next(), end), (None, recording::kind::END));
+    let (again, damage) = play(&old);
+    assert_eq!((again.unwrap(), damage), (seen, None));
+}
+
 #[test]
 fn other_versions_are_refused_by_name() {
     let (mut bytes, _) = recorded();
-    bytes[8] = 7;
-    assert!(play(&bytes).0.unwrap_err().to_string().contains("version 7"));
+    for version in [0, 3, 7] {
+        bytes[8] = version;
+        assert!(play(&bytes).0.unwrap_err().to_string().contains(&format!("version {version},")));
+    }
     bytes[8] = 1;
     bytes[12] ^= 1;
     assert!(play(&bytes).0.unwrap_err().to_string().contains("byte order"));

@@ -213,9 +213,9 @@ fn what_is_cut_off_or_damaged_is_said() {
     assert!(f.out().contains("damaged at byte"), "{}", f.out());
     // Not one of ours, or of a later one.
     let mut future = bytes.clone();
-    future[8] = 2;
+    future[8] = 3;
     let f = replay(&bad("future", &future), &args).code(125);
-    assert!(f.err().contains("version 2"), "{}", f.err());
+    assert!(f.err().contains("version 3"), "{}", f.err());
     let f = replay(&g.path, &args).code(125);
     assert!(f.err().contains("no recording"), "{}", f.err());
     let f = replay(Path::new("/nowhere/t"), &args).code(125);

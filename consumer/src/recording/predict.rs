@@ -169,9 +169,14 @@ impl Coder for Unpacker<'_> {
         let length = self.lengths.get(self.out.len()).map_or(0, |l| usize::from(*l));
         let mut word = expected;
         if length > 0 {
+            // Eight bytes at once where there are so many, of which the rest is not its own.
+            let rest = self.bytes.get(self.used..).unwrap_or(&[]);
             let mut eight = [0; 8];
-            match self.bytes.get(self.used..self.used + length) {
-                Some(bytes) if length <= 8 => eight[..length].copy_from_slice(bytes),
+            match rest.first_chunk::<8>() {
+                Some(more) if length <= 8 => {
+                    eight = (u64::from_le_bytes(*more) & u64::MAX >> (64 - 8 * length)).to_le_bytes()
+                }
+                _ if length <= rest.len().min(8) => eight[..length].copy_from_slice(&rest[..length]),
                 _ => self.wrong = true,
             }
             self.used += length;

@@ -63,6 +63,8 @@ pub struct Frames<R> {
     over: bool,
     /// The frame of the end was there.
     ended: bool,
+    /// Kept, since its memory takes longer to make than to use.
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 fn damage(offset: u64, what: impl Into<String>) -> Damage {
@@ -106,7 +108,7 @@ impl<R: Read> Frames<R> {
         if u(12) != big {
             return Err(bad("recorded on a host of the other byte order: play it back on one like that".into()));
         }
-        Ok(Frames { from, at: HEADER as u64, path: path.to_path_buf(), over: false, ended: false })
+        Ok(Frames { from, at: HEADER as u64, path: path.to_path_buf(), over: false, ended: false, zstd: None })
     }
 
     /// The next frame; `None` at the end, which was the file's own if [`Frames::ended`].
@@ -127,6 +129,13 @@ impl<R: Read> Frames<R> {
     /// Where the next frame begins.
     pub fn offset(&self) -> u64 {
         self.at
+    }
+
+    fn unpack(&mut self, packed: &[u8], most: usize) -> Option<Vec<u8>> {
+        if self.zstd.is_none() {
+            self.zstd = zstd::bulk::Decompressor::new().ok();
+        }
+        self.zstd.as_mut()?.decompress(packed, most).ok()
     }
 
     fn read(&mut self) -> Result<Option<Frame>, Damage> {
@@ -156,8 +165,8 @@ impl<R: Read> Frames<R> {
             return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
         }
         if head.packed != head.unpacked {
-            body = zstd::bulk::decompress(&body, head.unpacked as usize)
-                .ok()
+            body = self
+                .unpack(&body, head.unpacked as usize)
                 .filter(|b| b.len() == head.unpacked as usize)
                 .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
         }
@@ -319,8 +328,11 @@ impl Shared {
         while queue.ready.len() >= AHEAD && !queue.closed {
             queue = self.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
         }
+        let wanted = queue.ready.is_empty();
         queue.ready.push_back(polled);
-        self.changed.notify_all();
+        if wanted {
+            self.changed.notify_all();
+        }
         !queue.closed
     }
 }
@@ -400,7 +412,10 @@ impl Source for Recording {
             None if queue.over => Polled::End,
             None => Polled::Nothing,
         };
-        self.shared.changed.notify_all();
+        // A reader that waits for room is woken for several parts at once.
+        if queue.ready.len() == AHEAD / 2 {
+            self.shared.changed.notify_all();
+        }
         Ok(polled)
     }
 
