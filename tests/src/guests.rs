@@ -159,6 +159,7 @@ pub const GUESTS: &[Row] = &[
     row("x86_helper_accesses.S", How::Bare, X86, &[]),
     row("x86_branches.S", How::Bare, X86, &[]),
     row("x86_count.S", How::Bare, X86, &[]),
+    row("x86_short.S", How::Bare, X86, &[]),
     row("x86_gather.S", How::Bare, X86, &[]),
     row("x86_smc.S", How::Bare, X86, &[]),
     row("x86_regions.S", How::Bare, X86, &[]),

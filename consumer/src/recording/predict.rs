@@ -17,6 +17,8 @@
 
 use pipe::record::Words;
 use pipe::table::{Head, Table};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Places for what follows three records; a power of two.
 const FOLLOWERS: usize = 1 << 11;
@@ -155,18 +157,20 @@ struct Unpacker<'a> {
     lengths: &'a [u8],
     bytes: &'a [u8],
     used: usize,
-    out: Vec<u64>,
+    /// As many as there are lengths; their memory is where the chunk stays.
+    words: &'a [AtomicU64],
+    at: usize,
     wrong: bool,
 }
 
 impl Coder for Unpacker<'_> {
     #[inline(always)]
     fn left(&self) -> usize {
-        self.lengths.len() - self.out.len()
+        self.words.len() - self.at
     }
     #[inline(always)]
     fn word(&mut self, expected: u64) -> u64 {
-        let length = self.lengths.get(self.out.len()).map_or(0, |l| usize::from(*l));
+        let length = self.lengths.get(self.at).map_or(0, |l| usize::from(*l));
         let mut word = expected;
         if length > 0 {
             // Eight bytes at once where there are so many, of which the rest is not its own.
@@ -183,7 +187,10 @@ impl Coder for Unpacker<'_> {
             let zigzag = u64::from_le_bytes(eight);
             word = expected.wrapping_add_signed((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64));
         }
-        self.out.push(word);
+        if let Some(to) = self.words.get(self.at) {
+            to.store(word, Ordering::Relaxed);
+        }
+        self.at += 1;
         word
     }
 }
@@ -211,14 +218,15 @@ impl Predictor {
     }
 
     /// The words of what [`Predictor::pack`] appended, or what is wrong with it.
-    pub(super) fn unpack(&mut self, table: &Table, packed: &[u8]) -> Result<Vec<u64>, &'static str> {
+    pub(super) fn unpack(&mut self, table: &Table, packed: &[u8]) -> Result<Arc<[AtomicU64]>, &'static str> {
         let (n, rest) = packed.split_first_chunk::<4>().ok_or("a chunk is shorter than its header")?;
         let n = u32::from_le_bytes(*n) as usize;
         let (lengths, bytes) = rest.split_at_checked(n).ok_or("a chunk has fewer words than it says")?;
-        let mut unpacker = Unpacker { lengths, bytes, used: 0, out: Vec::with_capacity(n), wrong: false };
+        let words: Arc<[AtomicU64]> = (0..n).map(|_| AtomicU64::default()).collect();
+        let mut unpacker = Unpacker { lengths, bytes, used: 0, words: &words, at: 0, wrong: false };
         walk(&mut self.followers, &mut self.slots, table, &mut unpacker, |_, _| {});
         match unpacker.wrong || unpacker.used != bytes.len() {
-            false => Ok(unpacker.out),
+            false => Ok(words),
             true => Err("a chunk's differences do not fit its words"),
         }
     }
@@ -229,8 +237,6 @@ mod tests {
     use super::*;
     use crate::testing::{ChunkBuilder, TableBuilder, insn, load, store};
     use proptest::prelude::*;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
     fn table() -> (Arc<Table>, u32, u32) {
         let mut table = TableBuilder::new("x86_64", 8, false);
@@ -244,6 +250,10 @@ mod tests {
         let words: Vec<AtomicU64> = words.iter().copied().map(AtomicU64::new).collect();
         Predictor::default().pack(table, Words::new(&words), &mut out, |_, _| {});
         out
+    }
+
+    fn unpacked(predictor: &mut Predictor, table: &Table, packed: &[u8]) -> Result<Vec<u64>, &'static str> {
+        Ok(Words::new(&predictor.unpack(table, packed)?).iter().collect())
     }
 
     /// By hand: nothing is expected at first, then the word itself, then it and what it moves by.
@@ -268,7 +278,7 @@ mod tests {
         let mut differences = (u64::from(a) * 2).to_le_bytes()[..id as usize].to_vec();
         differences.extend([0, 0x20, 0x40]);
         assert_eq!(out[28..28 + differences.len()], differences);
-        assert_eq!(Predictor::default().unpack(&table, &out).unwrap(), words);
+        assert_eq!(unpacked(&mut Predictor::default(), &table, &out).unwrap(), words);
     }
 
     #[test]
@@ -280,7 +290,7 @@ mod tests {
         let words = ChunkBuilder::new().block(a, &[1, 2]).access(a, 1, &accesses).words();
         let out = packed(&table, &words);
         assert!(out.len() < words.len() + 200, "{} bytes for {} words", out.len(), words.len());
-        assert_eq!(Predictor::default().unpack(&table, &out).unwrap(), words);
+        assert_eq!(unpacked(&mut Predictor::default(), &table, &out).unwrap(), words);
     }
 
     #[test]
@@ -321,7 +331,7 @@ mod tests {
                 let mut out = vec![7];
                 let shared: Vec<AtomicU64> = words.iter().copied().map(AtomicU64::new).collect();
                 predictor.pack(&table, Words::new(&shared), &mut out, |_, _| {});
-                prop_assert_eq!(&predictor.unpack(&table, &out[1..]).unwrap()[..], words);
+                prop_assert_eq!(&unpacked(&mut predictor, &table, &out[1..]).unwrap()[..], words);
             }
         }
 

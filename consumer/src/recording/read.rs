@@ -280,7 +280,7 @@ impl State {
         let words: Arc<[AtomicU64]> = match frame.kind {
             kind::PREDICTED => {
                 let words = self.predictor.get_or_insert_with(Predictor::default).unpack(&table, body);
-                words.map_err(|what| bad(what.into()))?.into_iter().map(AtomicU64::new).collect()
+                words.map_err(|what| bad(what.into()))?
             }
             _ => bytes_to_words(body).map(AtomicU64::new).collect(),
         };
