@@ -127,12 +127,18 @@ impl Tally {
             self.others.push((block.number(), block.sums()));
             return;
         }
-        let number = block.number() as usize;
-        self.reach(number + 1);
-        if self.counts[number] == 0 {
-            self.touched.push(block.number());
+        self.add_number(block.number());
+    }
+
+    /// Adds a plain execution of the block with this number. Optional accesses are not looked at.
+    #[inline(always)]
+    pub(crate) fn add_number(&mut self, number: u32) {
+        self.reach(number as usize + 1);
+        let count = &mut self.counts[number as usize];
+        if *count == 0 {
+            self.touched.push(number);
         }
-        self.counts[number] += 1;
+        *count += 1;
     }
 
     /// Hands out what the chunk added up to, by block number (some in several parts), and is empty afterwards.

@@ -74,7 +74,9 @@ fn replayed(recording: &Path) -> (u64, u64) {
 
 #[test]
 fn reading_a_block_costs_a_few_instructions() {
-    qemu("x86_64", "trace");
+    for analyzer in ["trace", "count"] {
+        qemu("x86_64", analyzer);
+    }
     let g = guest("x86_short", Isa::X86_64);
     let folder = scratch();
     let (whole, half) = (folder.path().join("whole"), folder.path().join("half"));

@@ -1,7 +1,7 @@
 //! A chunk's words as differences from what was expected: programs repeat themselves.
 //!
 //! Rules:
-//! * Writer and reader go the same way through the words ([`walk`]) and expect the same: the differences say it all.
+//! * Writer and reader go the same way through the words ([`Predictor::walk`]) and expect the same: the differences say it all.
 //! * Nothing is expected from another chunk: each can be read by itself.
 //! * A wrong expectation costs bytes and nothing else.
 //!
@@ -39,14 +39,6 @@ struct Slot {
     seen: i32,
 }
 
-/// Goes through the words.
-trait Coder {
-    /// Words to come.
-    fn left(&self) -> usize;
-    /// The next word, of which there is one.
-    fn word(&mut self, expected: u64) -> u64;
-}
-
 /// What is expected.
 pub(super) struct Predictor {
     followers: Box<[u64; FOLLOWERS]>,
@@ -67,136 +59,63 @@ fn hash(word: u32) -> u32 {
     word.wrapping_mul(0x9e37_79b1)
 }
 
-/// Goes through a chunk. `first` is told the first word of each record, and what is known of it if it is a block.
-#[inline(always)]
-fn walk(
-    followers: &mut [u64; FOLLOWERS],
-    slots: &mut [Slot; SLOTS + MOST],
-    table: &Table,
-    coder: &mut impl Coder,
-    mut first: impl FnMut(u64, Option<Head>),
-) {
-    followers.fill(0);
-    slots.fill(Slot::default());
-    let heads = table.heads();
-    let mut history = 0u32;
-    while coder.left() > 0 {
-        let follower = &mut followers[history as usize % FOLLOWERS];
-        let head = coder.word(*follower);
-        *follower = head;
-        let id = head as u32;
-        let (known, n, most, key) = match id {
-            0 => (None, (head >> 40) as usize, PERIOD, hash((head >> 32) as u32 & 0xff)),
-            _ => {
-                // A block that cannot be read has no slots, here and there.
-                let known = heads.get(id).or_else(|| table.head(id).ok());
-                (known, known.map_or(0, |h| h.slot_words()), MOST, hash(id))
-            }
-        };
-        first(head, known);
-        // Of each record four bits, of the last one more.
-        history = history << 4 ^ key >> 20;
-        let from = (key >> 16) as usize % SLOTS;
-        let mut left = n.min(coder.left());
-        while left > 0 {
-            let now = left.min(most);
-            for slot in &mut slots[from..from + now] {
-                let expected = slot.last.wrapping_add_signed(slot.step.into());
-                let word = coder.word(expected);
-                if word != expected {
-                    let d = word.wrapping_sub(slot.last) as i32;
-                    if d == slot.seen {
-                        slot.step = d;
-                    }
-                    slot.seen = d;
-                } else {
-                    slot.seen = slot.step;
-                }
-                slot.last = word;
-            }
-            left -= now;
-        }
-    }
-}
-
-struct Packer<'a> {
-    words: Words<'a>,
-    at: usize,
-    lengths: &'a mut [u8],
-    /// With room for whole words behind `used`.
-    bytes: &'a mut [u8],
-    used: usize,
-}
-
-impl Coder for Packer<'_> {
-    #[inline(always)]
-    fn left(&self) -> usize {
-        self.words.len() - self.at
-    }
-    #[inline(always)]
-    fn word(&mut self, expected: u64) -> u64 {
-        let word = self.words.get(self.at).unwrap_or(0);
-        if word != expected {
-            let d = word.wrapping_sub(expected) as i64;
-            let zigzag = (d << 1 ^ d >> 63) as u64;
-            let length = (71 - zigzag.leading_zeros()) / 8;
-            if let (Some(to), Some(told)) =
-                (self.bytes.get_mut(self.used..self.used + 8), self.lengths.get_mut(self.at))
-            {
-                to.copy_from_slice(&zigzag.to_le_bytes());
-                *told = length as u8;
-            }
-            self.used += length as usize;
-        }
-        self.at += 1;
-        word
-    }
-}
-
-struct Unpacker<'a> {
-    lengths: &'a [u8],
-    bytes: &'a [u8],
-    used: usize,
-    /// As many as there are lengths; their memory is where the chunk stays.
-    words: &'a [AtomicU64],
-    at: usize,
-    wrong: bool,
-}
-
-impl Coder for Unpacker<'_> {
-    #[inline(always)]
-    fn left(&self) -> usize {
-        self.words.len() - self.at
-    }
-    #[inline(always)]
-    fn word(&mut self, expected: u64) -> u64 {
-        let length = self.lengths.get(self.at).map_or(0, |l| usize::from(*l));
-        let mut word = expected;
-        if length > 0 {
-            // Eight bytes at once where there are so many, of which the rest is not its own.
-            let rest = self.bytes.get(self.used..).unwrap_or(&[]);
-            let mut eight = [0; 8];
-            match rest.first_chunk::<8>() {
-                Some(more) if length <= 8 => {
-                    eight = (u64::from_le_bytes(*more) & u64::MAX >> (64 - 8 * length)).to_le_bytes()
-                }
-                _ if length <= rest.len().min(8) => eight[..length].copy_from_slice(&rest[..length]),
-                _ => self.wrong = true,
-            }
-            self.used += length;
-            let zigzag = u64::from_le_bytes(eight);
-            word = expected.wrapping_add_signed((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64));
-        }
-        if let Some(to) = self.words.get(self.at) {
-            to.store(word, Ordering::Relaxed);
-        }
-        self.at += 1;
-        word
-    }
-}
-
 impl Predictor {
-    /// Appends the differences of `words` to `out`. `first` is told the first word of each record, and what is known of it if it is a block.
+    /// Goes through the `n` words of a chunk. `word` is told the next one's index and what is expected, and says what it is; `first` is told the first word of
+    /// each record, and what is known of it if it is a block.
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        table: &Table,
+        n: usize,
+        mut word: impl FnMut(usize, u64) -> u64,
+        mut first: impl FnMut(u64, Option<Head>),
+    ) {
+        self.followers.fill(0);
+        self.slots.fill(Slot::default());
+        let heads = table.heads();
+        let mut history = 0u32;
+        let mut at = 0;
+        while at < n {
+            let follower = &mut self.followers[history as usize % FOLLOWERS];
+            let head = word(at, *follower);
+            *follower = head;
+            at += 1;
+            let id = head as u32;
+            let (known, length, most, key) = match id {
+                0 => (None, (head >> 40) as usize, PERIOD, hash((head >> 32) as u32 & 0xff)),
+                _ => {
+                    // A block that cannot be read has no slots, here and there.
+                    let known = heads.get(id).or_else(|| table.head(id).ok());
+                    (known, known.map_or(0, |h| h.slot_words()), MOST, hash(id))
+                }
+            };
+            first(head, known);
+            // Of each record four bits, of the last one more.
+            history = history << 4 ^ key >> 20;
+            let from = (key >> 16) as usize % SLOTS;
+            let end = at + length.min(n - at);
+            while at < end {
+                let run = most.min(end - at);
+                for slot in &mut self.slots[from..from + run] {
+                    let expected = slot.last.wrapping_add_signed(slot.step.into());
+                    let word = word(at, expected);
+                    if word == expected {
+                        slot.seen = slot.step;
+                    } else {
+                        let d = word.wrapping_sub(slot.last) as i32;
+                        if d == slot.seen {
+                            slot.step = d;
+                        }
+                        slot.seen = d;
+                    }
+                    slot.last = word;
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Appends the differences of `words` to `out`. `first` as in [`Predictor::walk`].
     pub(super) fn pack(
         &mut self,
         table: &Table,
@@ -208,13 +127,30 @@ impl Predictor {
         out.extend_from_slice(&(n as u32).to_le_bytes());
         let from = out.len();
         out.resize(from + n, 0);
-        if self.bytes.len() < (n + 1) * 8 {
-            self.bytes.resize((n + 1) * 8, 0);
+        let lengths = &mut out[from..];
+        // With room for whole words behind `used`.
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.len() < (n + 1) * 8 {
+            bytes.resize((n + 1) * 8, 0);
         }
-        let mut packer = Packer { words, at: 0, lengths: &mut out[from..], bytes: &mut self.bytes, used: 0 };
-        walk(&mut self.followers, &mut self.slots, table, &mut packer, first);
-        let used = packer.used;
-        out.extend_from_slice(&self.bytes[..used]);
+        let mut used = 0;
+        let word = |at: usize, expected: u64| {
+            let word = words.get(at).unwrap_or(0);
+            if word != expected {
+                let d = word.wrapping_sub(expected) as i64;
+                let zigzag = (d << 1 ^ d >> 63) as u64;
+                let length = (71 - zigzag.leading_zeros()) / 8;
+                if let (Some(to), Some(told)) = (bytes.get_mut(used..used + 8), lengths.get_mut(at)) {
+                    to.copy_from_slice(&zigzag.to_le_bytes());
+                    *told = length as u8;
+                }
+                used += length as usize;
+            }
+            word
+        };
+        self.walk(table, n, word, first);
+        out.extend_from_slice(&bytes[..used]);
+        self.bytes = bytes;
     }
 
     /// The words of what [`Predictor::pack`] appended, or what is wrong with it.
@@ -222,10 +158,35 @@ impl Predictor {
         let (n, rest) = packed.split_first_chunk::<4>().ok_or("a chunk is shorter than its header")?;
         let n = u32::from_le_bytes(*n) as usize;
         let (lengths, bytes) = rest.split_at_checked(n).ok_or("a chunk has fewer words than it says")?;
+        // Where the chunk stays.
         let words: Arc<[AtomicU64]> = (0..n).map(|_| AtomicU64::default()).collect();
-        let mut unpacker = Unpacker { lengths, bytes, used: 0, words: &words, at: 0, wrong: false };
-        walk(&mut self.followers, &mut self.slots, table, &mut unpacker, |_, _| {});
-        match unpacker.wrong || unpacker.used != bytes.len() {
+        let (mut used, mut wrong) = (0, false);
+        let word = |at: usize, expected: u64| {
+            let length = lengths.get(at).map_or(0, |l: &u8| usize::from(*l));
+            let mut word = expected;
+            if length > 0 {
+                // Eight bytes at once where there are so many, of which the rest is not its own.
+                let rest = bytes.get(used..).unwrap_or(&[]);
+                let mut zigzag = 0;
+                match rest.first_chunk::<8>() {
+                    Some(eight) if length <= 8 => zigzag = u64::from_le_bytes(*eight) & u64::MAX >> (64 - 8 * length),
+                    _ if length <= rest.len().min(8) => {
+                        let mut eight = [0; 8];
+                        eight[..length].copy_from_slice(&rest[..length]);
+                        zigzag = u64::from_le_bytes(eight);
+                    }
+                    _ => wrong = true,
+                }
+                used += length;
+                word = expected.wrapping_add_signed((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64));
+            }
+            if let Some(to) = words.get(at) {
+                to.store(word, Ordering::Relaxed);
+            }
+            word
+        };
+        self.walk(table, n, word, |_, _| {});
+        match wrong || used != bytes.len() {
             false => Ok(words),
             true => Err("a chunk's differences do not fit its words"),
         }

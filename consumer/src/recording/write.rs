@@ -9,7 +9,7 @@
 use super::predict::Predictor;
 use super::{CHUNK_HEADER, Head, Metadata, Packing, ProcessRecord, StreamRecord, header, kind, words_to_bytes};
 use crate::layout::{EXECUTED_MASK, EXECUTED_SHIFT, kind as record};
-use crate::{Chunk, Error, Event, Item, Polled, Source};
+use crate::{Chunk, Error, Event, Item, Polled, Source, Tally};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use pipe::receiver::{Part, StreamInfo};
 use pipe::table::Table;
@@ -36,9 +36,19 @@ pub struct Recorded {
     pub lost: u64,
 }
 
+/// What is to be written, or is still to be packed for it.
 enum Job {
-    Part { number: u64, part: Part, at_ns: u64 },
-    Ended { number: u64, stream: Arc<StreamInfo> },
+    Part { part: Part, lost: u64, at_ns: u64 },
+    Done(Done),
+}
+
+impl Job {
+    fn done(self, packer: &mut Packer) -> Done {
+        match self {
+            Job::Part { part, lost, at_ns } => packer.chunk(&part, lost, at_ns),
+            Job::Done(done) => done,
+        }
+    }
 }
 
 enum Done {
@@ -63,7 +73,8 @@ enum To {
         failed: Option<io::Error>,
     },
     Threads {
-        jobs: Sender<Job>,
+        /// With their numbers.
+        jobs: Sender<(u64, Job)>,
         number: u64,
         workers: Vec<JoinHandle<()>>,
         writer: JoinHandle<io::Result<Recorded>>,
@@ -72,7 +83,7 @@ enum To {
 
 impl To {
     fn threads(workers: usize, mut writer: Writer) -> To {
-        let (jobs, take) = bounded::<Job>(IN_FLIGHT);
+        let (jobs, take) = bounded(IN_FLIGHT);
         let (give, done) = bounded(IN_FLIGHT);
         let start = |_| {
             let (take, give) = (take.clone(), give.clone());
@@ -86,22 +97,30 @@ impl To {
         To::Threads { jobs, number: 0, workers, writer: std::thread::spawn(write) }
     }
 
-    /// `here` makes what is written, `job` what others make it of.
-    fn send(
-        &mut self,
-        here: impl FnOnce(&mut Packer) -> Option<Done>,
-        job: impl FnOnce(u64) -> Job,
-    ) -> Result<(), Error> {
+    /// Reads a part: packs it, or copies it for those who do.
+    fn read(&mut self, part: &Part, lost: u64, at_ns: u64) -> Job {
+        match self {
+            To::Here { packer, .. } => Job::Done(packer.chunk(part, lost, at_ns)),
+            To::Threads { .. } => {
+                let words = part.words().iter().map(AtomicU64::new).collect();
+                let mut copy = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
+                (copy.order, copy.last_of_chunk) = (part.order, part.last_of_chunk);
+                Job::Part { part: copy, lost, at_ns }
+            }
+        }
+    }
+
+    fn send(&mut self, job: Job) -> Result<(), Error> {
         let sent = match self {
             To::Here { packer, writer, failed } => {
-                if let (Some(done), None) = (here(packer), &failed) {
-                    *failed = writer.write(done).err();
+                if failed.is_none() {
+                    *failed = writer.write(job.done(packer)).err();
                 }
                 failed.is_none()
             }
             To::Threads { jobs, number, .. } => {
                 *number += 1;
-                jobs.send(job(*number - 1)).is_ok()
+                jobs.send((*number - 1, job)).is_ok()
             }
         };
         if sent { Ok(()) } else { Err(Error::Consumer("the recording cannot be written any more".into())) }
@@ -136,30 +155,14 @@ impl Recorder {
         let stream = part.stream.number;
         let lost = part.lost + self.owing.remove(&stream).unwrap_or(0);
         self.lost += part.lost;
-        // Whether it was overrun is known when it has been read.
-        let copy = match &self.to {
-            To::Here { .. } => None,
-            To::Threads { .. } => Some(part.words().iter().map(AtomicU64::new).collect::<Arc<[_]>>()),
-        };
-        let mut overrun = copy.is_some() && part.was_overrun();
-        if !overrun {
-            let here = |packer: &mut Packer| {
-                let done = packer.chunk(part, lost, at_ns);
-                overrun = part.was_overrun();
-                (!overrun).then_some(done)
-            };
-            self.to.send(here, |number| {
-                let words = copy.unwrap_or_default();
-                let mut copy = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
-                (copy.order, copy.lost, copy.last_of_chunk) = (part.order, lost, part.last_of_chunk);
-                Job::Part { number, part: copy, at_ns }
-            })?;
-        }
-        if overrun {
+        let job = self.to.read(part, lost, at_ns);
+        // Known when it has been read.
+        if part.was_overrun() {
             self.lost += 1;
             self.owing.insert(stream, lost + 1);
+            return Ok(());
         }
-        Ok(())
+        self.to.send(job)
     }
 
     /// Nothing of a stream follows.
@@ -167,7 +170,7 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::part`].
     pub fn ended(&mut self, stream: &Arc<StreamInfo>) -> Result<(), Error> {
-        self.to.send(|_| Some(Done::Ended(stream.clone())), |number| Job::Ended { number, stream: stream.clone() })
+        self.to.send(Job::Done(Done::Ended(stream.clone())))
     }
 
     /// Writes the rest and the index.
@@ -192,14 +195,10 @@ impl Recorder {
     }
 }
 
-fn work(take: &Receiver<Job>, give: &Sender<(u64, Done)>) {
+fn work(take: &Receiver<(u64, Job)>, give: &Sender<(u64, Done)>) {
     let mut packer = Packer::default();
-    for job in take {
-        let (number, done) = match job {
-            Job::Ended { number, stream } => (number, Done::Ended(stream)),
-            Job::Part { number, part, at_ns } => (number, packer.chunk(&part, part.lost, at_ns)),
-        };
-        if give.send((number, done)).is_err() {
+    for (number, job) in take {
+        if give.send((number, job.done(&mut packer))).is_err() {
             return;
         }
     }
@@ -211,9 +210,7 @@ struct Packer {
     packing: Packing,
     predictor: Predictor,
     bytes: Vec<u8>,
-    /// Executions of blocks of the chunk, by number; 0 outside of `touched`.
-    counts: Vec<u32>,
-    touched: Vec<u32>,
+    tally: Tally,
 }
 
 impl Packer {
@@ -224,18 +221,9 @@ impl Packer {
         words_to_bytes([part.chunk, part.order, at_ns, u64::from(part.last_of_chunk)].into_iter(), &mut self.bytes);
         // Instructions are counted on the way, but for what is not worth it.
         let (mut insns, mut intricate) = (0, false);
-        let (counts, touched) = (&mut self.counts, &mut self.touched);
+        let tally = &mut self.tally;
         self.predictor.pack(table, words, &mut self.bytes, |word, head| match head {
-            Some(head) if word >> 32 == 0 => {
-                let number = head.number() as usize;
-                if counts.len() <= number {
-                    counts.resize((number + 1).next_power_of_two(), 0);
-                }
-                if counts[number] == 0 {
-                    touched.push(number as u32);
-                }
-                counts[number] += 1;
-            }
+            Some(head) if word >> 32 == 0 => tally.add_number(head.number()),
             Some(_) => {
                 let executed = (word >> EXECUTED_SHIFT & EXECUTED_MASK) as usize;
                 let of = table.known(word as u32).map_or(&[][..], |info| &info.insns);
@@ -245,10 +233,7 @@ impl Packer {
                 intricate |= matches!((word >> 32) as u8, record::CONT | record::ONCE | record::REGS | record::USER)
             }
         });
-        for number in touched.drain(..) {
-            let times = std::mem::take(&mut counts[number as usize]);
-            insns += table.numbered(number).map_or(0, |info| info.totals.insns) * u64::from(times);
-        }
+        tally.finish(table, |_, sums| insns += sums.insns);
         if intricate {
             insns = walked(part);
         }
