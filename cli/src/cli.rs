@@ -27,8 +27,10 @@ use crate::{Error, Result};
 
 /// What `run` and `build` take when no analyzer is named.
 const DEFAULT_ANALYZER: &str = "count";
-/// What feeds take then.
-const FEED_ANALYZER: &str = "trace";
+/// What recordings take then.
+const RECORD_ANALYZER: &str = "trace";
+/// What they take with registers.
+const REGISTERS_ANALYZER: &str = "registers";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,6 +104,9 @@ Examples:
 
 Standard input and output are the guest's. Results go to standard error, or where -o says.")]
 struct Run {
+    /// Nothing is made of what is recorded
+    #[arg(long, hide = true, requires = "record")]
+    only_record: bool,
     /// An analyzer that ships (see 'trapline list'), or the path of an analyzer's crate
     #[arg(short, long, value_name = "NAME|PATH", default_value = DEFAULT_ANALYZER)]
     analyzer: String,
@@ -221,6 +226,9 @@ struct Record {
     /// With the values that are read and written
     #[arg(long, conflicts_with = "no_mem")]
     values: bool,
+    /// With values, and the registers that instructions define
+    #[arg(long, conflicts_with = "no_mem")]
+    registers: bool,
     /// Whole machines: with the physical addresses of accesses
     #[arg(long, conflicts_with = "no_mem", requires = "system")]
     physical: bool,
@@ -363,9 +371,14 @@ fn prepare_run(args: Run, matches: clap::ArgMatches) -> Result<(Prepared, Option
 fn chosen_analyzer(args: &Run, matches: &clap::ArgMatches, home: &Home) -> Result<(Option<Analyzer>, bool)> {
     // A feed needs every instruction and access, and so does a recording.
     let given = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
-    let (defaulted, feeds) = (!given("analyzer"), matches.get_one::<feeds::Kind>("feed").is_some());
-    let only_record = args.record.is_some() && defaulted && !feeds && !given("consume");
-    let name = if (feeds || args.record.is_some()) && defaulted { FEED_ANALYZER } else { args.analyzer.as_str() };
+    let (defaulted, feed) = (!given("analyzer"), matches.get_one::<feeds::Kind>("feed"));
+    // `record --registers` names an analyzer for what it sends, not for its consuming half.
+    let only_record = args.record.is_some() && feed.is_none() && !given("consume") && (defaulted || args.only_record);
+    let name = match feed {
+        Some(feed) if defaulted => feed.analyzer(),
+        None if defaulted && args.record.is_some() => RECORD_ANALYZER,
+        _ => args.analyzer.as_str(),
+    };
     Ok((if args.plain { None } else { Some(analyzer::find(home, name)?) }, only_record))
 }
 
@@ -411,9 +424,11 @@ fn finish_run(
     let mut opts = args.opts;
     let fed = matches.get_one::<feeds::Kind>("feed");
     let physical = matches.get_one::<feeds::Addressing>("addressing") == Some(&feeds::Addressing::Physical);
-    let needs = [("values", fed.is_some_and(|f| f.needs_values())), ("paddr", fed.is_some() && physical)];
-    for (key, _) in needs.iter().filter(|n| n.1) {
-        if analyzer.as_ref().is_some_and(|a| a.ships && a.name == FEED_ANALYZER) && !opts.iter().any(|o| o.0 == *key) {
+    let (plain, both) = (&[RECORD_ANALYZER][..], &[RECORD_ANALYZER, REGISTERS_ANALYZER][..]);
+    let needs = [("values", plain, fed.is_some_and(|f| f.needs_values())), ("paddr", both, fed.is_some() && physical)];
+    for (key, of, _) in needs.iter().filter(|n| n.2) {
+        let knows = analyzer.as_ref().is_some_and(|a| a.ships && of.contains(&a.name.as_str()));
+        if knows && !opts.iter().any(|o| o.0 == *key) {
             opts.push((key.to_string(), "on".into()));
         }
     }
@@ -441,7 +456,11 @@ fn finish_run(
 fn record(args: Record) -> Result<ExitCode> {
     let mut line: Vec<OsString> = ["trapline", "run", "--record"].map(OsString::from).into();
     line.push(args.output.into());
-    line.extend(args.values.then_some("--opt=values=on".into()));
+    if args.registers {
+        line.extend(["--only-record", "--analyzer", REGISTERS_ANALYZER].map(OsString::from));
+    } else if args.values {
+        line.push("--opt=values=on".into());
+    }
     line.extend(args.physical.then_some("--opt=paddr=on".into()));
     line.extend(args.no_mem.then_some("--opt=mem=off".into()));
     line.extend(args.system.into_iter().flat_map(|isa| ["--system".into(), isa.into()]));

@@ -41,6 +41,7 @@ macro_rules! shipped {
         $with!("empty", analyzer_empty::consume::Args);
         $with!("hotspots", analyzer_hotspots::consume::Args);
         $with!("inprocess", analyzer_inprocess::consume::Args);
+        $with!("registers", analyzer_registers::consume::Args);
         $with!("trace", analyzer_trace::consume::Args);
         $with!("watch", analyzer_watch::consume::Args);
     };

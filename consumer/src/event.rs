@@ -1,6 +1,6 @@
 //! The rarer records, by name.
 
-use crate::layout::{end, kind};
+use crate::layout::{REGS_AFTER, end, kind};
 use pipe::record::Words;
 
 /// Why a stream ended.
@@ -142,7 +142,7 @@ pub enum Event {
         /// How many.
         count: u16,
     },
-    /// Registers before an instruction.
+    /// Registers before an instruction, or after it.
     Regs {
         /// The block.
         block: u32,
@@ -150,6 +150,8 @@ pub enum Event {
         insn: u16,
         /// Which set: see [`Event::RegSet`].
         set: u64,
+        /// They are those after the instruction.
+        after: bool,
         /// The registers' values, each in as many words as it needs, the low one first.
         values: Vec<u64>,
     },
@@ -488,9 +490,10 @@ impl Event {
                 Event::Once { block: (place >> 32) as u32, insn: (place >> 16) as u16, count: place as u16 }
             }
             kind::REGS => {
-                let (place, set) = (word()?, word()?);
+                let (place, number) = (word()?, word()?);
+                let (set, after) = (number & !REGS_AFTER, number & REGS_AFTER != 0);
                 let values = (2..payload.len()).filter_map(|i| payload.get(i)).collect();
-                Event::Regs { block: (place >> 32) as u32, insn: (place >> 16) as u16, set, values }
+                Event::Regs { block: (place >> 32) as u32, insn: (place >> 16) as u16, set, after, values }
             }
             kind::REGSET => Event::RegSet { set: word()?, registers: path(payload, 1)? },
             kind::USER => {

@@ -73,6 +73,38 @@ impl Reg {
         (32..96).contains(&self.0)
     }
 
+    /// What debuggers call it, and so QEMU's gdbstub: one of these names, or a wider register of which it is the lowest 16 bytes. None if no name is known
+    /// here.
+    pub fn debugger_names(self, target: Target) -> Vec<String> {
+        /// RISC-V's general registers as its calling convention has them, then those of floating point.
+        const RISCV: [&str; 64] = [
+            "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6",
+            "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6", "ft0", "ft1",
+            "ft2", "ft3", "ft4", "ft5", "ft6", "ft7", "fs0", "fs1", "fa0", "fa1", "fa2", "fa3", "fa4", "fa5", "fa6",
+            "fa7", "fs2", "fs3", "fs4", "fs5", "fs6", "fs7", "fs8", "fs9", "fs10", "fs11", "ft8", "ft9", "ft10",
+            "ft11",
+        ];
+        let one = match (target.isa, self.0) {
+            (Isa::X86, 0..=31 | 112 | 119..=124) => self.name(target),
+            (Isa::X86, 96) => "eflags".into(),
+            (Isa::X86, n @ 32..=63) => format!("xmm{}", n - 32),
+            (Isa::X86, n @ 64..=71) => format!("st{}", n - 64),
+            (Isa::Aarch64, n @ 32..=63) => return vec![self.name(target), format!("z{}", n - 32)],
+            (Isa::Aarch64, 0..=30 | 112) => self.name(target),
+            (Isa::Aarch64 | Isa::Arm, 96) => "cpsr".into(),
+            (Isa::Arm, 0..=14 | 32..=63 | 112 | 118) => self.name(target),
+            (Isa::Riscv, 112) => "sp".into(),
+            (Isa::Riscv, n @ 0..=63) => RISCV[usize::from(n)].into(),
+            _ => return Vec::new(),
+        };
+        vec![one]
+    }
+
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Reg> {
+        (0..128).map(Reg)
+    }
+
     /// What the ISA calls it.
     pub fn name(self, target: Target) -> String {
         let n = self.0;

@@ -7,6 +7,7 @@
 //! * A signal is a kernel event at the interrupted pc, the return from its handler a kernel transfer.
 
 use crate::linear::{Feed, Insn, branch_at};
+use crate::registers::SIGRETURN;
 use crate::sink::{Outputs, Sink};
 use consumer::{Access, BlockInfo, Error, Event, Stream, TableInfo};
 use decode::{Class, Isa, Target};
@@ -60,8 +61,6 @@ pub const INSNS_PER_US: u64 = 1000;
 const TIME_EVERY: u64 = 1_000_000;
 /// From 1601 to 1970.
 const EPOCH_US: u64 = 11_644_473_600_000_000;
-/// What QEMU says of a system call that returns from a signal handler.
-const SIGRETURN: i64 = -513;
 
 fn arch(target: Target) -> Option<u64> {
     Some(match (target.isa, target.bits) {

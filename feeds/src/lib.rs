@@ -2,6 +2,7 @@
 //!
 //! A feed sees each stream as the instructions that retired ([`linear`]) and writes a file for each ([`sink`]).
 
+pub mod championship;
 pub mod champsim;
 pub mod columnar;
 pub mod drmemtrace;
@@ -9,6 +10,7 @@ pub mod filter;
 pub mod linear;
 pub mod memory;
 pub mod points;
+mod registers;
 mod report;
 pub mod simpoint;
 pub mod sink;

@@ -29,6 +29,8 @@ pub struct Insn<'a> {
     pub index: usize,
     /// Its accesses, in program order.
     pub accesses: &'a [Access],
+    /// Registers after it, as far as the analyzer sent them.
+    pub defined: &'a [Defined],
     /// The pc that ran next in this stream; `None` where that is not known.
     pub next: Option<u64>,
     /// Number of the instruction in its stream, from 0.
@@ -51,6 +53,30 @@ impl Insn<'_> {
     /// Its bytes in memory order.
     pub fn bytes(&self) -> &[u8] {
         self.block.bytes(self.index)
+    }
+}
+
+/// A register after an instruction. Only of sets of one register, which has up to 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defined {
+    /// Index of the instruction in its block.
+    pub insn: u16,
+    /// Number of the set.
+    pub set: u64,
+    /// Its value.
+    pub value: u128,
+}
+
+impl Defined {
+    fn of(event: Event) -> Option<Defined> {
+        match event {
+            Event::Regs { insn, set, after: true, values, .. } => match values[..] {
+                [low] => Some(Defined { insn, set, value: low.into() }),
+                [low, high] => Some(Defined { insn, set, value: u128::from(low) | u128::from(high) << 64 }),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 }
 
@@ -84,22 +110,80 @@ pub struct Linear<'f, F>(pub &'f F);
 pub struct Batch {
     table: Option<Arc<Table>>,
     steps: Vec<Step>,
+    made: Made,
+}
+
+/// What instructions did.
+#[derive(Clone, Default)]
+struct Made {
     accesses: Vec<Access>,
+    defined: Vec<Defined>,
+}
+
+/// The part of it up to which a step goes.
+#[derive(Clone, Copy, Default)]
+struct Upto {
+    accesses: usize,
+    defined: usize,
+}
+
+/// A part of it.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    accesses: &'a [Access],
+    defined: &'a [Defined],
+}
+
+impl Made {
+    fn upto(&self) -> Upto {
+        Upto { accesses: self.accesses.len(), defined: self.defined.len() }
+    }
+    fn extend(&mut self, part: Part<'_>) {
+        self.accesses.extend_from_slice(part.accesses);
+        self.defined.extend_from_slice(part.defined);
+    }
+    /// From where the last part ended, which becomes `to`.
+    fn part(&self, from: &mut Upto, to: Upto) -> Part<'_> {
+        let begin = std::mem::replace(from, to);
+        Part {
+            accesses: self.accesses.get(begin.accesses..to.accesses).unwrap_or(&[]),
+            defined: self.defined.get(begin.defined..to.defined).unwrap_or(&[]),
+        }
+    }
+    fn whole(&self) -> Part<'_> {
+        Part { accesses: &self.accesses, defined: &self.defined }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// What the instruction at `index` did; the rest stays.
+    fn take(&mut self, index: usize) -> Part<'a> {
+        let of = |insn: u16| usize::from(insn) == index;
+        let accesses = self.accesses.iter().take_while(|a| of(a.insn)).count();
+        let defined = self.defined.iter().take_while(|d| of(d.insn)).count();
+        let (mine, accesses) = self.accesses.split_at(accesses);
+        let (own, defined) = self.defined.split_at(defined);
+        *self = Part { accesses, defined };
+        Part { accesses: mine, defined: own }
+    }
+    fn to_made(self) -> Made {
+        Made { accesses: self.accesses.to_vec(), defined: self.defined.to_vec() }
+    }
 }
 
 enum Step {
-    /// Instructions of a block, from `start` to before `end`, retired; with the accesses up to here.
+    /// Instructions of a block, from `start` to before `end`, retired; with what they did up to here.
     Block {
         id: u32,
         start: u16,
         end: u16,
-        accesses: usize,
+        upto: Upto,
     },
-    /// Of an instruction of it that goes on later: the accesses up to here.
+    /// Of an instruction of it that goes on later: what it did up to here.
     Part {
         id: u32,
         index: u16,
-        accesses: usize,
+        upto: Upto,
     },
     /// An instruction did not retire: what was kept of it is dropped.
     Aborted {
@@ -113,7 +197,7 @@ struct Pending {
     table: Arc<Table>,
     id: u32,
     index: usize,
-    accesses: Vec<Access>,
+    made: Made,
 }
 
 /// Of one stream.
@@ -122,8 +206,8 @@ struct Lane<F: Feed> {
     pending: Option<Pending>,
     /// What happened after it.
     after: Vec<Event>,
-    /// Accesses of instructions that go on later, by pc; more than one if signal handlers ran in between.
-    parts: Vec<(u64, Vec<Access>)>,
+    /// What instructions did that go on later, by pc; more than one if signal handlers ran in between.
+    parts: Vec<(u64, Made)>,
     insns: u64,
 }
 
@@ -186,22 +270,20 @@ impl<F: Feed> Consumer for Linear<'_, F> {
             }),
         };
         let blocks = blocks.entry(table.serial()).or_default();
-        let mut at = 0;
+        let mut at = Upto::default();
         for step in batch.steps {
             match step {
-                Step::Block { id, start, end, accesses } => {
-                    let made = batch.accesses.get(at..accesses).unwrap_or(&[]);
-                    at = accesses;
+                Step::Block { id, start, end, upto } => {
+                    let made = batch.made.part(&mut at, upto);
                     self.run(lane, blocks, &table, id, usize::from(start)..usize::from(end), made)?;
                 }
-                Step::Part { id, index, accesses } => {
-                    let made = batch.accesses.get(at..accesses).unwrap_or(&[]);
-                    at = accesses;
+                Step::Part { id, index, upto } => {
+                    let made = batch.made.part(&mut at, upto);
                     let pc = table.known(id).and_then(|b| b.insns.get(usize::from(index))).map_or(0, |i| i.pc);
                     match lane.parts.iter().position(|p| p.0 == pc) {
-                        Some(i) => lane.parts[i].1.extend_from_slice(made),
-                        None if lane.parts.len() < MOST_PARTS => lane.parts.push((pc, made.to_vec())),
-                        None => lane.parts[0] = (pc, made.to_vec()),
+                        Some(i) => lane.parts[i].1.extend(made),
+                        None if lane.parts.len() < MOST_PARTS => lane.parts.push((pc, made.to_made())),
+                        None => lane.parts[0] = (pc, made.to_made()),
                     }
                 }
                 Step::Aborted { pc } => lane.parts.retain(|p| p.0 != pc),
@@ -255,26 +337,33 @@ impl Batch {
         let (id, start) = (block.id(), block.start() as u16);
         let end = start + block.retired() as u16;
         if block.is_plain() {
-            self.accesses.extend(block.plain_accesses());
-            self.steps.push(Step::Block { id, start, end, accesses: self.accesses.len() });
+            self.made.accesses.extend(block.plain_accesses());
+            self.steps.push(Step::Block { id, start, end, upto: self.made.upto() });
             return;
         }
         let mut last = None;
+        let mut notes = block.notes().filter_map(|(_, note)| Defined::of(note)).peekable();
+        let mut until = |made: &mut Made, end: u16| {
+            made.defined.extend(std::iter::from_fn(|| notes.next_if(|d| d.insn < end)));
+        };
         for insn in block.insns() {
             match insn.status {
-                Status::Retired => self.accesses.extend(insn.accesses()),
+                Status::Retired => self.made.accesses.extend(insn.accesses()),
                 Status::Aborted => last = Some(Step::Aborted { pc: insn.pc() }),
                 Status::Continued => {
-                    self.steps.push(Step::Block { id, start, end, accesses: self.accesses.len() });
-                    self.accesses.extend(insn.accesses());
-                    let (index, accesses) = (insn.index() as u16, self.accesses.len());
-                    self.steps.push(Step::Part { id, index, accesses });
+                    until(&mut self.made, end);
+                    self.steps.push(Step::Block { id, start, end, upto: self.made.upto() });
+                    self.made.accesses.extend(insn.accesses());
+                    let index = insn.index() as u16;
+                    until(&mut self.made, index + 1);
+                    self.steps.push(Step::Part { id, index, upto: self.made.upto() });
                     return;
                 }
             }
         }
         if end > start {
-            self.steps.push(Step::Block { id, start, end, accesses: self.accesses.len() });
+            until(&mut self.made, end);
+            self.steps.push(Step::Block { id, start, end, upto: self.made.upto() });
         }
         self.steps.extend(last);
     }
@@ -289,17 +378,12 @@ impl<F: Feed> Linear<'_, F> {
         table: &Arc<Table>,
         id: u32,
         range: std::ops::Range<usize>,
-        accesses: &[Access],
+        mut made: Part<'_>,
     ) -> Result<(), Error> {
         let Some(info) = table.known(id) else { return Ok(()) };
-        let mut at = 0;
         for index in range.clone() {
             let Some(insn) = info.insns.get(index) else { break };
-            let first = at;
-            while accesses.get(at).is_some_and(|a| usize::from(a.insn) == index) {
-                at += 1;
-            }
-            let mine = accesses.get(first..at).unwrap_or(&[]);
+            let mine = made.take(index);
             if index == range.start {
                 self.flush(lane, blocks, Some(insn.pc))?;
             }
@@ -311,19 +395,20 @@ impl<F: Feed> Linear<'_, F> {
                 None => mine,
                 Some(i) => {
                     let mut earlier = lane.parts.swap_remove(i).1;
-                    earlier.extend_from_slice(mine);
+                    earlier.extend(mine);
                     whole = earlier;
-                    &whole[..]
+                    whole.whole()
                 }
             };
             if index + 1 < range.end {
                 let next = info.insns.get(index + 1).map(|i| i.pc);
-                let insn = Insn { block: info, index, accesses: mine, next, number: lane.insns };
+                let Part { accesses, defined } = mine;
+                let insn = Insn { block: info, index, accesses, defined, next, number: lane.insns };
                 lane.insns += 1;
                 let block = known(self.0, blocks, table.info(), info);
                 self.0.insn(&mut lane.state, block, &insn)?;
             } else {
-                lane.pending = Some(Pending { table: table.clone(), id, index, accesses: mine.to_vec() });
+                lane.pending = Some(Pending { table: table.clone(), id, index, made: mine.to_made() });
             }
         }
         Ok(())
@@ -333,7 +418,8 @@ impl<F: Feed> Linear<'_, F> {
     fn flush(&self, lane: &mut Lane<F>, blocks: &mut Vec<Option<F::Block>>, next: Option<u64>) -> Result<(), Error> {
         let Some(pending) = lane.pending.take() else { return Ok(()) };
         let Some(info) = pending.table.known(pending.id) else { return Ok(()) };
-        let insn = Insn { block: info, index: pending.index, accesses: &pending.accesses, next, number: lane.insns };
+        let Part { accesses, defined } = pending.made.whole();
+        let insn = Insn { block: info, index: pending.index, accesses, defined, next, number: lane.insns };
         lane.insns += 1;
         let block = known(self.0, blocks, pending.table.info(), info);
         self.0.insn(&mut lane.state, block, &insn)?;

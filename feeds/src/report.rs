@@ -1,5 +1,6 @@
 //! Feeds as the command has them.
 
+use crate::championship::{Championship, Year};
 use crate::champsim::{self, ChampSim};
 use crate::columnar::Columnar;
 use crate::drmemtrace::Drmemtrace;
@@ -42,8 +43,12 @@ pub enum Kind {
     Lackey,
     /// gem5's packet traces
     Gem5,
-    /// STF 1.6 of RISC-V programs, with the values of accesses
+    /// STF 1.6 of RISC-V programs, with the values of accesses and registers
     Stf,
+    /// The value prediction championship's traces (AArch64), with the values of registers
+    Cvp1,
+    /// The branch prediction championship's traces of 2025 (AArch64), with the values of registers
+    Cbp2025,
     /// Tables for DuckDB, Polars, Spark; -o FOLDER
     Parquet,
 }
@@ -52,6 +57,10 @@ impl Kind {
     /// It needs the values of accesses.
     pub fn needs_values(self) -> bool {
         self == Kind::Stf
+    }
+    /// The analyzer whose stream has all that it can write.
+    pub fn analyzer(self) -> &'static str {
+        if matches!(self, Kind::Stf | Kind::Cvp1 | Kind::Cbp2025) { "registers" } else { "trace" }
     }
     fn memory(self) -> Option<Style> {
         Some(match self {
@@ -63,9 +72,14 @@ impl Kind {
             Kind::Dinero => Style::Dinero,
             Kind::Lackey => Style::Lackey,
             Kind::Gem5 => Style::Gem5,
-            Kind::Champsim | Kind::Cloudsuite | Kind::Drmemtrace | Kind::Bbv | Kind::Parquet | Kind::Stf => {
-                return None;
-            }
+            Kind::Champsim
+            | Kind::Cloudsuite
+            | Kind::Drmemtrace
+            | Kind::Bbv
+            | Kind::Parquet
+            | Kind::Stf
+            | Kind::Cvp1
+            | Kind::Cbp2025 => return None,
         })
     }
 }
@@ -200,10 +214,32 @@ impl Analysis for Written {
                 let feed = Stf::new(&outputs);
                 let driven = Self::drive(source, options, &feed)?;
                 let t = feed.totals();
-                let report = json!({"taken": t.taken, "forced_pcs": t.forced, "values_unknown": t.unknown});
+                let report = json!({
+                    "taken": t.taken, "forced_pcs": t.forced, "values_unknown": t.unknown, "sources_unknown": t.sources,
+                });
                 let text = format!(
-                    "{} branches taken, {} other changes of the pc, {} accesses without a known value\n",
-                    t.taken, t.forced, t.unknown
+                    "{} branches taken, {} other changes of the pc, {} accesses and {} source registers without a known value\n",
+                    t.taken, t.forced, t.unknown, t.sources
+                );
+                (outputs.written(), driven, report, text)
+            }
+            Kind::Cvp1 | Kind::Cbp2025 => {
+                let outputs = outputs(".gz")?;
+                let year = if self.kind == Kind::Cvp1 { Year::Cvp1 } else { Year::Cbp2025 };
+                let feed = Championship::new(year, &outputs);
+                let driven = Self::drive(source, options, &feed)?;
+                let t = feed.totals();
+                let report = json!({
+                    "records": t.insns,
+                    "dropped": {
+                        "registers": t.dropped, "values_unknown": t.unknown, "stores_of_loads": t.stores,
+                        "outcome_unknown": t.open,
+                    },
+                });
+                let text = format!(
+                    "left out: {} registers without a place, {} outputs whose value is not known, {} stores of instructions that load, \
+                     {} last branches\n",
+                    t.dropped, t.unknown, t.stores, t.open
                 );
                 (outputs.written(), driven, report, text)
             }

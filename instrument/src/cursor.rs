@@ -399,6 +399,14 @@ impl FetchPoint<'_> {
     pub fn trace_regs(&mut self, set: crate::RegisterSet) {
         add(self.raw(), ffi::TRAPLINE_DO_REGS, &[]).slot = set.0;
     }
+
+    /// The registers of `set` as they are after the instruction go to the stream, where the guest goes on from it without an exception (so not after a
+    /// system call or a trap).
+    pub fn trace_regs_after(&mut self, set: crate::RegisterSet) {
+        let a = add(self.raw(), ffi::TRAPLINE_DO_REGS, &[]);
+        a.slot = set.0 | crate::vcpu::AFTER;
+        a.flags |= ffi::TRAPLINE_ACTION_AFTER;
+    }
 }
 
 impl MemPoint<'_> {

@@ -4,7 +4,7 @@
 
 use crate::cursor::{Every, Random};
 use crate::slots::{Counter, Declared, Kind, Variable};
-use crate::vcpu::{Register, RegisterSet};
+use crate::vcpu::{Register, RegisterSet, SetMember};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -163,7 +163,7 @@ pub struct Qemu {
     pub(crate) asked: RefCell<BTreeMap<String, &'static str>>,
     pub(crate) errors: RefCell<Vec<String>>,
     pub(crate) slots: Declared,
-    pub(crate) register_sets: RefCell<Vec<Vec<Register>>>,
+    pub(crate) register_sets: RefCell<Vec<Vec<SetMember>>>,
 }
 
 /// A type that an option's text can be read as.
@@ -278,13 +278,23 @@ impl Qemu {
         Register::all().map(Register::name).filter(|n| !n.is_empty()).collect()
     }
 
-    /// Registers that [`crate::FetchPoint::trace_regs`] sends together. A name that the guest does not have ends QEMU with the list of those
-    /// that it has.
+    /// Registers that [`crate::FetchPoint::trace_regs`] and [`crate::FetchPoint::trace_regs_after`] send together; `name:16` is the lowest 16 bytes of one that may be longer. A name that the guest does not
+    /// have ends QEMU with the list of those that it has.
     pub fn register_set(&self, names: &[&str]) -> RegisterSet {
         let mut set = Vec::new();
-        for name in names {
+        for given in names {
+            let (name, most) = match given.split_once(':') {
+                Some((name, most)) => (name, most.parse().ok()),
+                None => (*given, Some(usize::MAX)),
+            };
+            let Some(most) = most else {
+                self.errors
+                    .borrow_mut()
+                    .push(format!("register `{given}`: a number of bytes is expected after the colon"));
+                continue;
+            };
             match self.register(name) {
-                Some(r) => set.push(r),
+                Some(r) => set.push((r, most)),
                 None => self.errors.borrow_mut().push(format!(
                     "no register `{name}` in {}; it has {}",
                     self.target,

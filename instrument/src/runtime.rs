@@ -4,7 +4,7 @@
 //! so each stream has a lock that only that end contends for. Nothing here unwinds.
 
 use crate::ffi::*;
-use crate::vcpu::Register;
+use crate::vcpu::{Register, SetMember};
 use crate::{Qemu, Vcpu, backdoor, hook, kernel, maps::Maps, options::Options, server, slots};
 use pipe::layout::{self, InsnEntry, kind};
 use pipe::producer::{Context, Cursor, DEFAULT_SHAPE, Made, Shape, StreamMemory, Writer, fatal};
@@ -29,7 +29,7 @@ pub(crate) struct Runtime {
     host_word: u8,
     big_endian: bool,
     shape: Shape,
-    register_sets: Vec<Vec<Register>>,
+    register_sets: Vec<Vec<SetMember>>,
     /// What is to be done for blocks beside what emitted code does.
     blocks: RwLock<Blocks>,
     /// Translation writes, running reads.
@@ -677,18 +677,22 @@ fn tell_sets(w: &mut Writer, c: &mut Cursor<'_>, t: &TableWriter) {
 pub unsafe extern "C" fn trapline_regs(vcpu: *mut TraplineVcpu, block: u32, insn: u32, set: u32) {
     let traced = insn >> 31 != 0;
     let insn = insn & 0xffff;
-    let mut payload = vec![u64::from(insn) << 16 | u64::from(block) << 32, u64::from(set)];
+    let (after, set) = (set & crate::vcpu::AFTER != 0, set & !crate::vcpu::AFTER);
+    let number = u64::from(set) | if after { layout::REGS_AFTER } else { 0 };
+    let mut payload = vec![u64::from(insn) << 16 | u64::from(block) << 32, number];
     // SAFETY: by contract; `Vcpu` has the layout of what it wraps.
     let v = unsafe { &*vcpu.cast::<Vcpu>() };
-    for register in &runtime().register_sets[set as usize] {
+    for (register, most) in &runtime().register_sets[set as usize] {
         let mut bytes = v.register_bytes(*register);
         if runtime().big_endian {
             bytes.reverse();
         }
+        bytes.truncate(*most);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         payload.extend(bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())));
     }
-    let context = traced.then_some(Context { block, insn: insn as u16, done: 0 });
+    // After it all its slots are filled.
+    let context = traced.then_some(Context { block, insn: insn as u16, done: if after { u8::MAX } else { 0 } });
     // SAFETY: by contract.
     unsafe { with(vcpu, |w, c, t| w.record_in_block(c, context, kind::REGS, &payload, t)) }
 }
@@ -725,9 +729,9 @@ pub unsafe extern "C" fn trapline_vcpu_start(vcpu: *mut TraplineVcpu) {
     SETS.get_or_init(|| {
         // SAFETY: as above.
         let v = unsafe { &*vcpu.cast::<Vcpu>() };
-        let text = |set: &Vec<Register>| {
-            let all: Vec<String> = set.iter().map(|r| format!("{}:{}", r.name(), v.register_bytes(*r).len())).collect();
-            all.join(",")
+        let text = |set: &Vec<SetMember>| {
+            let one = |(r, most): &SetMember| format!("{}:{}", r.name(), v.register_bytes(*r).len().min(*most));
+            set.iter().map(one).collect::<Vec<_>>().join(",")
         };
         runtime().register_sets.iter().map(text).collect()
     });

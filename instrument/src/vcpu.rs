@@ -53,9 +53,15 @@ impl Register {
     }
 }
 
+/// A register of a set, and how many of its bytes are sent at most.
+pub(crate) type SetMember = (Register, usize);
+
 /// Registers that go to the stream together. Made with [`crate::Qemu::register_set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterSet(pub(crate) u32);
+
+/// Added to a set's number: the registers are those after the instruction.
+pub(crate) const AFTER: u32 = 1 << 31;
 
 /// Why something could not be done to a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]

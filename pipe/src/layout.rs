@@ -47,6 +47,9 @@ pub const FLAG_REEXEC: u64 = 1 << 46;
 /// The block goes on in the next chunk after a [`kind::CONT`] record.
 pub const FLAG_SPLIT: u64 = 1 << 47;
 
+/// Added to the number of a set in [`kind::REGS`]: the registers are those after the instruction.
+pub const REGS_AFTER: u64 = 1 << 32;
+
 /// Kinds of `other` records.
 pub mod kind {
     /// Accesses made inside helpers or in loops of one instruction: payload word 0 is the context
@@ -81,8 +84,8 @@ pub mod kind {
     /// Instructions with a `once` point were reached the first time since their translation:
     /// `count:16 | insn:16 | block:32` from the lowest bit up.
     pub const ONCE: u8 = 14;
-    /// Registers before an instruction: `insn << 16 | block << 32`, number of the set, then the registers' values, each in as many words as
-    /// it needs, the low one first.
+    /// Registers before an instruction: `insn << 16 | block << 32`, number of the set ([`super::REGS_AFTER`] if they are those after it), then the
+    /// registers' values, each in as many words as it needs, the low one first.
     pub const REGS: u8 = 15;
     /// What a set of registers holds: its number, then a text `name:bytes,name:bytes,…` (length word, bytes).
     pub const REGSET: u8 = 16;

@@ -361,6 +361,10 @@ fn simpoint(args: &[&str], code: i32) -> trapline_tests::Finished {
 /// An STF file, record by record as the specification has them: what it insists on, and that the trace tells the program's way.
 #[derive(Default, Debug)]
 struct Stf {
+    /// Instructions whose result was worked out from their operands.
+    computed: u64,
+    /// Sources that were known from before.
+    reused: u64,
     insns: u64,
     loads: u64,
     stores: u64,
@@ -408,6 +412,36 @@ fn riscv_target(pc: u64, code: &[u8]) -> Option<(u64, bool)> {
     }
 }
 
+/// Checks a sum or a load of four bytes against its operands, in the ISA manual's encodings; whether it is one and all is known.
+fn riscv_computes(
+    code: &[u8],
+    sources: &HashMap<(u8, u64), u64>,
+    destinations: &HashMap<(u8, u64), u64>,
+    loaded: Option<u64>,
+) -> bool {
+    let &[a, b, c, d] = code else { return false };
+    let w = u32::from_le_bytes([a, b, c, d]);
+    let (rd, rs1, rs2) = (u64::from(w >> 7 & 31), u64::from(w >> 15 & 31), u64::from(w >> 20 & 31));
+    let source = |n: u64| if n == 0 { Some(0) } else { sources.get(&(1, n)).copied() };
+    let immediate = (w as i32 >> 20) as i64 as u64;
+    let extended = |v: u64, bits: u32| ((v << (64 - bits)) as i64 >> (64 - bits)) as u64;
+    let value = match (w & 0x7f, w >> 12 & 7, w >> 25) {
+        (0x13, 0, _) => source(rs1).map(|v| v.wrapping_add(immediate)),
+        (0x13, 7, _) => source(rs1).map(|v| v & immediate),
+        (0x1b, 0, _) => source(rs1).map(|v| extended(v.wrapping_add(immediate), 32)),
+        (0x33, 0, 0) => source(rs1).zip(source(rs2)).map(|(a, b)| a.wrapping_add(b)),
+        (0x33, 0, 32) => source(rs1).zip(source(rs2)).map(|(a, b)| a.wrapping_sub(b)),
+        (0x37, ..) => Some(extended(u64::from(w & 0xffff_f000), 32)),
+        (0x03, 0..=2, _) => loaded.map(|v| extended(v, 8 << (w >> 12 & 3))),
+        (0x03, ..) => loaded,
+        _ => None,
+    };
+    if let (Some(value), true) = (value, rd != 0) {
+        assert_eq!(destinations.get(&(1, rd)), Some(&value), "{w:#x} of {sources:x?}");
+    }
+    value.is_some()
+}
+
 fn stf(bytes: &[u8]) -> Stf {
     let rest = std::cell::Cell::new(bytes);
     let take = |n: usize| {
@@ -430,6 +464,7 @@ fn stf(bytes: &[u8]) -> Stf {
     assert_eq!(take(1), [7]);
     let features = wide(take(8));
     assert_eq!(features & (0x20 | 0x8_0000), 0x20 | 0x8_0000, "RV64 with events of 64 bits");
+    let operands = features & 4 != 0;
     assert_eq!(take(1), [8]);
     take(12);
     assert_eq!(take(1), [9]);
@@ -438,6 +473,9 @@ fn stf(bytes: &[u8]) -> Stf {
     let mut s = Stf::default();
     let mut memory: HashMap<u64, u8> = HashMap::new();
     let (mut target, mut last, mut events) = (None, 0, 0);
+    // Registers by type and number: what is known, an instruction's sources, its destinations; and the value that it loaded.
+    let mut registers: HashMap<(u8, u64), u64> = HashMap::new();
+    let (mut sources, mut destinations, mut loaded) = (HashMap::new(), HashMap::new(), None);
     loop {
         let kind = take(1)[0];
         // In a group records rise, but for the pairs of accesses and contents.
@@ -449,9 +487,27 @@ fn stf(bytes: &[u8]) -> Stf {
                 assert_ne!(forced, pc, "a pc that follows anyway");
                 pc = forced;
                 s.forced += 1;
+                registers.clear();
                 last = 0;
             }
             31 => target = Some(wide(take(8))),
+            40 => {
+                let (number, what, value) = (wide(take(2)), take(1)[0], wide(take(8)));
+                let register = (what & 15, number);
+                assert!(operands && matches!(what & 15, 1 | 2) && number < 32 && register != (1, 0), "{register:?}");
+                match what >> 4 {
+                    2 => {
+                        assert!(destinations.is_empty(), "a source after a destination");
+                        // Only a system call and a signal change registers that are no destination.
+                        let before = registers.insert(register, value);
+                        assert!(before.is_none_or(|b| b == value), "{register:?} at {pc:#x}: {before:x?}, {value:#x}");
+                        s.reused += u64::from(before.is_some());
+                        assert_eq!(sources.insert(register, value), None, "a source twice");
+                    }
+                    3 => assert_eq!(destinations.insert(register, value), None, "a destination twice"),
+                    other => panic!("an operand {other}"),
+                }
+            }
             60 => {
                 let (addr, size) = (wide(take(8)), wide(take(2)));
                 assert_eq!(take(2), [0, 0]);
@@ -466,6 +522,7 @@ fn stf(bytes: &[u8]) -> Stf {
                     value.extend_from_slice(take(8));
                 }
                 last = 61;
+                loaded = (!store && size <= 8).then(|| wide(&value[..size as usize]));
                 assert!(value[size as usize..].iter().all(|b| *b == 0), "more than the size");
                 let known = (0..size).all(|i| memory.contains_key(&(addr + i)));
                 for (i, byte) in value[..size as usize].iter().enumerate() {
@@ -492,9 +549,15 @@ fn stf(bytes: &[u8]) -> Stf {
                     }
                     s.conditional += u64::from(conditional);
                 }
+                if operands {
+                    s.computed += u64::from(riscv_computes(code, &sources, &destinations, loaded.take()));
+                }
+                registers.extend(destinations.drain());
+                sources.clear();
                 // The kernel may write.
                 if code == [0x73, 0, 0, 0] {
                     memory.clear();
+                    registers.remove(&(1, 10));
                 }
                 s.taken += u64::from(target.is_some());
                 pc = target.take().unwrap_or(pc + code.len() as u64);
@@ -525,6 +588,18 @@ fn stf_tells_the_programs_way() {
         );
         assert_eq!(told["values_unknown"], 0);
         assert!(s.conditional > 1000 && s.direct > 1000 && s.reloaded > 1000, "{s:?}");
+        assert!(s.computed > 1000 && s.reused > 1000, "{s:?}");
+        if name == "work" {
+            let unknown = told["sources_unknown"].as_u64().unwrap();
+            assert!(unknown < 1000, "{unknown} of {s:?}");
+            // Without registers it is the same way.
+            let way = stf(&unpack(&{
+                let path = folder.path().join("way.stf.gz");
+                feed(&g, &[], "stf", &path, &["--analyzer", "trace"]);
+                path
+            }));
+            assert_eq!((way.insns, way.taken, way.loads, way.computed), (s.insns, s.taken, s.loads, 0));
+        }
         if name == "work" {
             assert_eq!(s.forced, 0, "{s:?}");
             let count = run(&g, &[], &["--analyzer", "count"]);

@@ -353,7 +353,11 @@ fn fields(event: &Event) -> Vec<(&'static str, Field)> {
         Event::Halt { pc } | Event::Resume { pc } => vec![("pc", Address(*pc))],
         // Printed as the instructions that they stand for.
         Event::Once { .. } => vec![],
-        Event::Regs { set, values, .. } => vec![("set", n(*set)), ("values", Addresses(values.clone()))],
+        Event::Regs { set, after, values, .. } => {
+            let mut fields = vec![("set", n(*set)), ("values", Addresses(values.clone()))];
+            fields.extend(after.then(|| ("when", Text(b"after".to_vec()))));
+            fields
+        }
         Event::RegSet { set, registers } => vec![("set", n(*set)), ("registers", Text(registers.clone()))],
         Event::User { id, bytes, .. } => vec![("id", n(*id)), ("bytes", Text(bytes.clone()))],
         Event::Image { entry, bias, brk, path } => {

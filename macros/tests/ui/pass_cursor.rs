@@ -53,6 +53,7 @@ impl Analyzer for A {
         point.trace();
         point.once();
         point.trace_regs(self.set);
+        point.trace_regs_after(self.set);
         point.count(self.insns, 1);
         point.call(plain, ());
         point.call_after(changes, (Pc,));
