@@ -83,6 +83,14 @@ impl TableBuilder {
         TableBuilder { words: pack(&header) }
     }
 
+    /// The guest is a whole machine.
+    pub fn machine(mut self) -> Self {
+        let mut bytes = self.words[1].to_ne_bytes();
+        bytes[6] = 1;
+        self.words[1] = u64::from_ne_bytes(bytes);
+        self
+    }
+
     /// Adds a block at `pc`; returns its id.
     pub fn block(&mut self, pc: u64, insns: &[TestInsn]) -> u32 {
         self.block_with(pc, 0, insns)

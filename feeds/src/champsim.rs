@@ -8,9 +8,12 @@
 //! The simulator infers a branch's kind from the registers (its `inc/instruction.h`): stack pointer 6, flags 25, instruction pointer 26. So those of
 //! branches are put together by the kind, whatever the ISA: a call "reads and writes" the stack pointer also where it does not. Other registers are
 //! 27 + the decoder's number. 0 means none, so an access of address 0 cannot be told; it is counted.
+//!
+//! Merged streams are a core's that runs threads in turns. A branch is followed by its own thread's next instruction, which its target is read from: a turn never ends
+//! with a branch. `asid` is the number of the process then.
 
 use crate::linear::{Feed, Insn, branch_at};
-use crate::sink::{Outputs, Sink};
+use crate::sink::{Outputs, Shared, Sink};
 use consumer::{BlockInfo, Error, Stream, TableInfo};
 use decode::{Class, Reg, Registers, Target, effects};
 use smallvec::SmallVec;
@@ -71,6 +74,7 @@ pub struct ChampSim<'o> {
     layout: Layout,
     outputs: &'o Outputs,
     totals: Mutex<Totals>,
+    shared: Shared<Option<Sink>>,
 }
 
 /// What is told at the end.
@@ -97,19 +101,40 @@ pub struct Template {
 
 /// Of a stream.
 pub struct State {
-    sink: Option<Sink>,
+    /// Its output, if it is not merged with the others; none if it is left out.
+    own: Option<Option<Sink>>,
+    /// Records of branches that wait for what comes after them.
+    held: Vec<u8>,
+    process: u16,
     totals: Totals,
 }
 
 impl<'o> ChampSim<'o> {
     /// Writes to `outputs`.
     pub fn new(layout: Layout, outputs: &'o Outputs) -> Self {
-        ChampSim { layout, outputs, totals: Mutex::default() }
+        ChampSim { layout, outputs, totals: Mutex::default(), shared: Shared::new(outputs) }
     }
 
     /// Over all streams.
     pub fn totals(&self) -> Totals {
         *self.totals.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Writes the records that were held.
+    fn put(&self, state: &mut State) -> Result<(), Error> {
+        let State { own, held, .. } = state;
+        self.shared.with(own, |sink| {
+            let Some(sink) = sink else { return Ok(()) };
+            sink.buffer().append(held);
+            sink.put()
+        })
+    }
+
+    fn close(&self, sink: Option<Sink>) -> Result<(), Error> {
+        sink.map_or(Ok(()), |sink| {
+            self.outputs.closed(sink.finish()?);
+            Ok(())
+        })
     }
 }
 
@@ -210,7 +235,9 @@ impl Feed for ChampSim<'_> {
                 )));
             }
         }
-        Ok(State { sink: self.outputs.open(stream)?, totals: Totals::default() })
+        let own = self.shared.begin(|| self.outputs.open(stream))?;
+        let process = if own.is_none() { stream.process.number as u16 } else { 0 };
+        Ok(State { own, held: Vec::new(), process, totals: Totals::default() })
     }
 
     fn block(&self, table: &TableInfo, block: &BlockInfo) -> Box<[Template]> {
@@ -244,14 +271,18 @@ impl Feed for ChampSim<'_> {
     }
 
     fn insn(&self, state: &mut State, block: &Box<[Template]>, insn: &Insn<'_>) -> Result<(), Error> {
-        let Some(sink) = &mut state.sink else { return Ok(()) };
+        if matches!(state.own, Some(None)) {
+            return Ok(());
+        }
         let template = &block[insn.index];
         let totals = &mut state.totals;
         let [_, _, (store_at, store_max), (load_at, load_max)] = self.layout.fields();
-        let buffer = sink.buffer();
-        let from = buffer.len();
-        buffer.extend_from_slice(&template.record);
-        let record = &mut buffer[from..];
+        let from = state.held.len();
+        state.held.extend_from_slice(&template.record);
+        let record = &mut state.held[from..];
+        if self.layout == Layout::Cloudsuite {
+            record[88..90].copy_from_slice(&state.process.to_le_bytes());
+        }
         let (mut loads, mut stores) = (0, 0);
         for a in insn.accesses {
             if a.addr == 0 {
@@ -284,10 +315,12 @@ impl Feed for ChampSim<'_> {
         totals.dropped.sources += u64::from(template.dropped_sources);
         totals.dropped.destinations += u64::from(template.dropped_destinations);
         totals.dropped.unknown += u64::from(template.unknown);
-        sink.put()
+        // Of its own output nobody takes turns.
+        if state.own.is_some() || kind(template.class).is_none() { self.put(state) } else { Ok(()) }
     }
 
-    fn end(&self, state: State, _: &Stream, _: u64) -> Result<(), Error> {
+    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
+        self.put(&mut state)?;
         let t = state.totals;
         let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
         all.insns += t.insns;
@@ -300,9 +333,10 @@ impl Feed for ChampSim<'_> {
         d.zeros += t.dropped.zeros;
         d.unknown += t.dropped.unknown;
         d.open += t.dropped.open;
-        if let Some(sink) = state.sink {
-            self.outputs.closed(sink.finish()?);
-        }
-        Ok(())
+        self.close(state.own.flatten())
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.close(self.shared.take().flatten())
     }
 }

@@ -5,13 +5,17 @@
 //! * The later iterations of a repeated string instruction are no-fetch entries, each with its own accesses.
 //! * Times are not measured: a microsecond stands for [`INSNS_PER_US`] instructions, from the thread's start on. There is one CPU for each thread.
 //! * A signal is a kernel event at the interrupted pc, the return from its handler a kernel transfer.
+//! * Merged threads are a core's that runs them in turns (core-sharded): a turn begins with the thread's and the process' number, and the time.
+//! * A whole machine has a file for each vCPU (core-sharded, whole-system). Exceptions and interrupts are hardware events at the pc where the guest would have gone on, and
+//!   what returns from them is followed by a hardware context return, if there was an event. Threads are those that the kernel's module tells of
+//!   (`guest-lib/module`); before its first word, and without it, there is one thread for each vCPU.
 
 use crate::linear::{Feed, Insn, branch_at};
 use crate::registers::SIGRETURN;
-use crate::sink::{Outputs, Sink};
-use consumer::{Access, BlockInfo, Error, Event, Stream, TableInfo};
+use crate::sink::{Outputs, Shared, Sink, Spread};
+use consumer::{Access, BlockInfo, Error, Event, GuestEvent, Stream, TableInfo};
 use decode::{Class, Isa, Target};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
 /// Types of entries.
@@ -50,11 +54,16 @@ mod marker {
     pub const CHUNK: u16 = 20;
     pub const SYSCALL: u16 = 25;
     pub const BRANCH_TARGET: u16 = 29;
+    pub const HARDWARE_EVENT: u16 = 43;
+    pub const HARDWARE_RETURN: u16 = 44;
 }
 
 const VERSION: u64 = 7;
 const ENCODINGS: u64 = 0x200;
 const SYSCALL_NUMBERS: u64 = 0x400;
+const KERNEL: u64 = 0x1000;
+const CORE_SHARDED: u64 = 0x1_0000;
+const WHOLE_SYSTEM: u64 = 0x4_0000;
 /// Instructions for which a microsecond stands.
 pub const INSNS_PER_US: u64 = 1000;
 /// Instructions from one time to the next.
@@ -85,12 +94,13 @@ pub struct Totals {
 pub struct Drmemtrace<'o> {
     outputs: &'o Outputs,
     totals: Mutex<Totals>,
+    shared: Shared<Lane>,
 }
 
 impl<'o> Drmemtrace<'o> {
     /// Writes to `outputs`.
     pub fn new(outputs: &'o Outputs) -> Self {
-        Drmemtrace { outputs, totals: Mutex::default() }
+        Drmemtrace { outputs, totals: Mutex::default(), shared: Shared::new(outputs) }
     }
     /// Over all threads.
     pub fn totals(&self) -> Totals {
@@ -105,22 +115,46 @@ pub struct Static {
     /// Accesses of an iteration; 0 if it is no repeated string instruction.
     each: usize,
     sysenter: bool,
+    /// Of a whole machine.
+    system: bool,
+    /// It returns from an exception or interrupt.
+    returns: bool,
 }
 
-/// Of a thread.
+/// Numbers of a thread and its process.
+type Ids = (u64, u64);
+
+/// Of a stream.
 pub struct State {
+    /// `None` if it is merged with the others.
+    own: Option<Lane>,
+    /// What runs in it.
+    ids: Ids,
+    /// What it has of its own: the thread, or the vCPU when the kernel is idle.
+    idle: Ids,
+    system: bool,
+    /// Hardware events that have not returned.
+    depth: u64,
+    /// Where the last instruction ended.
+    end_pc: u64,
+}
+
+/// Of an output.
+pub struct Lane {
     sink: Option<Sink>,
     totals: Totals,
-    tid: u64,
     /// Time of the start in microseconds since 1601; 0 until it is known.
     start: u64,
     header: Vec<u8>,
-    /// The last encoding that was written, by pc.
-    encodings: HashMap<u64, Box<[u8]>>,
+    /// The last encoding that was written, by process and pc.
+    encodings: HashMap<(u64, u64), Box<[u8]>>,
     next_time: u64,
     insns: u64,
-    /// Where the last instruction ended.
-    end_pc: u64,
+    cpu: u64,
+    /// Whose turn it is.
+    ids: Ids,
+    /// Those that had one and have not left.
+    threads: BTreeSet<Ids>,
 }
 
 fn put(out: &mut Vec<u8>, kind: u16, size: u16, addr: u64) {
@@ -129,95 +163,61 @@ fn put(out: &mut Vec<u8>, kind: u16, size: u16, addr: u64) {
     out.extend_from_slice(&addr.to_le_bytes());
 }
 
-impl State {
+impl Lane {
+    fn put(&mut self, kind: u16, size: u16, addr: u64) {
+        if let Some(sink) = &mut self.sink {
+            put(sink.buffer(), kind, size, addr);
+        }
+    }
+
+    fn mark(&mut self, kind: u16, value: u64) {
+        self.put(entry::MARKER, kind, value);
+    }
+
     fn time(&mut self) {
-        let Some(sink) = &mut self.sink else { return };
-        let now = self.start + self.insns / INSNS_PER_US;
-        let buffer = sink.buffer();
-        put(buffer, entry::MARKER, marker::TIMESTAMP, now);
-        put(buffer, entry::MARKER, marker::CPU, self.tid);
+        self.mark(marker::TIMESTAMP, self.start + self.insns / INSNS_PER_US);
+        self.mark(marker::CPU, self.cpu);
         self.next_time = self.insns + TIME_EVERY;
     }
 
-    /// The header, once the start is known.
-    fn header(&mut self) {
+    /// The header, once the start is known; and that it is the turn of `ids`.
+    fn turn(&mut self, ids: Ids) {
         let header = std::mem::take(&mut self.header);
         if let (Some(sink), false) = (&mut self.sink, header.is_empty()) {
             sink.buffer().extend_from_slice(&header);
             self.time();
         }
-    }
-
-    fn mark(&mut self, kind: u16, value: u64) {
-        if let Some(sink) = &mut self.sink {
-            put(sink.buffer(), entry::MARKER, kind, value);
+        if self.ids != ids {
+            self.ids = ids;
+            self.threads.insert(ids);
+            self.put(entry::THREAD, 8, ids.0);
+            self.put(entry::PID, 8, ids.1);
+            self.time();
         }
     }
-}
 
-impl Feed for Drmemtrace<'_> {
-    type Block = Box<[Static]>;
-    type State = State;
-
-    fn begin(&self, stream: &Stream, table: &TableInfo) -> Result<State, Error> {
-        let Some(arch) = Target::named(&table.target).and_then(arch) else {
-            return Err(Error::Consumer(format!(
-                "no drmemtrace of {}: the format knows x86, AArch64 and little-endian Arm",
-                table.target
-            )));
-        };
-        let mut header = Vec::new();
-        let tid = u64::from(stream.tid);
-        put(&mut header, entry::HEADER, 0, VERSION);
-        put(&mut header, entry::MARKER, marker::VERSION, VERSION);
-        put(&mut header, entry::MARKER, marker::FILE_TYPE, arch | ENCODINGS | SYSCALL_NUMBERS);
-        put(&mut header, entry::THREAD, 8, tid);
-        put(&mut header, entry::PID, 8, u64::from(stream.process.pid));
-        put(&mut header, entry::MARKER, marker::LINE_SIZE, 64);
-        put(&mut header, entry::MARKER, marker::CHUNK, 0);
-        put(&mut header, entry::MARKER, marker::PAGE_SIZE, 4096);
-        Ok(State {
-            sink: self.outputs.open(stream)?,
-            totals: Totals::default(),
-            tid,
-            start: EPOCH_US,
-            header,
-            encodings: HashMap::new(),
-            next_time: 0,
-            insns: 0,
-            end_pc: 0,
-        })
-    }
-
-    fn block(&self, table: &TableInfo, block: &BlockInfo) -> Box<[Static]> {
-        let target = Target::named(&table.target);
-        (0..block.insns.len())
-            .map(|i| {
-                let branch = branch_at(target, block, i);
-                let x86 = target.is_some_and(|t| t.isa == Isa::X86);
-                Static {
-                    class: branch.map_or(Class::Other, |b| b.class),
-                    fall_through: branch.map_or(0, |b| b.fall_through),
-                    each: if x86 { repeats(block.bytes(i)) } else { 0 },
-                    sysenter: x86 && block.bytes(i) == [0x0f, 0x34],
-                }
-            })
-            .collect()
-    }
-
-    fn insn(&self, state: &mut State, block: &Box<[Static]>, insn: &Insn<'_>) -> Result<(), Error> {
-        state.header();
-        if state.insns >= state.next_time && state.insns > 0 {
-            state.time();
+    /// Nothing of the thread follows.
+    fn exit(&mut self, ids: Ids) {
+        let mine = self.ids == ids;
+        self.turn(ids);
+        if mine {
+            self.time();
         }
-        state.insns += 1;
+        self.put(entry::THREAD_EXIT, 8, ids.0);
+        self.threads.remove(&ids);
+    }
+
+    fn insn(&mut self, s: &Static, insn: &Insn<'_>, ids: Ids) -> Result<(), Error> {
+        self.turn(ids);
+        if self.insns >= self.next_time && self.insns > 0 {
+            self.time();
+        }
+        self.insns += 1;
         let pc = insn.pc();
-        state.end_pc = pc.wrapping_add(u64::from(insn.len()));
-        let s = &block[insn.index];
-        let Some(sink) = &mut state.sink else { return Ok(()) };
+        let Some(sink) = &mut self.sink else { return Ok(()) };
         let out = sink.buffer();
         let bytes = insn.bytes();
-        let known = state.encodings.entry(pc).or_default();
+        let known = self.encodings.entry((ids.1, pc)).or_default();
         if **known != *bytes {
             for part in bytes.chunks(8) {
                 let mut word = [0; 8];
@@ -228,12 +228,18 @@ impl Feed for Drmemtrace<'_> {
         }
         let branch = !matches!(s.class, Class::Other | Class::Unknown);
         if branch && insn.next.is_none() {
-            state.totals.open += 1;
+            self.totals.open += 1;
         }
-        if matches!(s.class, Class::IndirectJump | Class::IndirectCall | Class::Return) {
+        // In whole machines what is no branch may go elsewhere by itself: system calls and returns from them, and from exceptions.
+        let elsewhere = insn.next.is_some_and(|n| n != pc.wrapping_add(bytes.len() as u64));
+        let class = match s.class {
+            Class::Other | Class::Unknown if s.system && elsewhere => Class::IndirectJump,
+            class => class,
+        };
+        if matches!(class, Class::IndirectJump | Class::IndirectCall | Class::Return) {
             put(out, entry::MARKER, marker::BRANCH_TARGET, insn.next.unwrap_or(0));
         }
-        let kind = match s.class {
+        let kind = match class {
             Class::Jump => entry::DIRECT_JUMP,
             Class::IndirectJump => entry::INDIRECT_JUMP,
             Class::Call => entry::DIRECT_CALL,
@@ -261,44 +267,175 @@ impl Feed for Drmemtrace<'_> {
         }
         sink.put()
     }
+}
 
-    fn event(&self, state: &mut State, event: &Event) -> Result<(), Error> {
-        match event {
-            Event::Start { wall_ns, .. } => state.start = EPOCH_US + wall_ns / 1000,
-            Event::Syscall { number, .. } if state.header.is_empty() => {
-                state.mark(marker::SYSCALL, *number);
-                state.time();
-            }
-            Event::SyscallRet { result, .. } if state.header.is_empty() => {
-                if *result == SIGRETURN {
-                    state.mark(marker::KERNEL_TRANSFER, state.end_pc);
-                } else {
-                    state.time();
-                }
-            }
-            Event::Signal { from, .. } | Event::Exception { from, .. } => {
-                state.header();
-                state.mark(marker::KERNEL_EVENT, *from);
-            }
-            _ => {}
-        }
-        Ok(())
+impl Drmemtrace<'_> {
+    /// An output for a stream, or for all.
+    fn open(&self, stream: &Stream, ids: Ids, file_type: u64) -> Result<Lane, Error> {
+        let mut header = Vec::new();
+        put(&mut header, entry::HEADER, 0, VERSION);
+        put(&mut header, entry::MARKER, marker::VERSION, VERSION);
+        put(&mut header, entry::MARKER, marker::FILE_TYPE, file_type);
+        put(&mut header, entry::THREAD, 8, ids.0);
+        put(&mut header, entry::PID, 8, ids.1);
+        put(&mut header, entry::MARKER, marker::LINE_SIZE, 64);
+        put(&mut header, entry::MARKER, marker::CHUNK, 0);
+        put(&mut header, entry::MARKER, marker::PAGE_SIZE, 4096);
+        let core = file_type & CORE_SHARDED != 0;
+        Ok(Lane {
+            sink: self.outputs.open(stream)?,
+            totals: Totals::default(),
+            start: EPOCH_US,
+            header,
+            encodings: HashMap::new(),
+            next_time: 0,
+            insns: 0,
+            cpu: if core { u64::from(stream.vcpu) } else { ids.0 },
+            ids,
+            threads: BTreeSet::from([ids]),
+        })
     }
 
-    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
-        state.header();
-        state.time();
-        if let Some(mut sink) = state.sink.take() {
-            put(sink.buffer(), entry::THREAD_EXIT, 8, state.tid);
+    fn close(&self, mut lane: Lane) -> Result<(), Error> {
+        // Threads of a machine that ran before the last one.
+        while let Some(ids) = lane.threads.first().copied() {
+            lane.exit(ids);
+        }
+        if let Some(mut sink) = lane.sink.take() {
             put(sink.buffer(), entry::FOOTER, 0, 0);
             let bytes = sink.finish()?;
-            state.totals.entries = bytes / 12;
+            lane.totals.entries = bytes / 12;
             self.outputs.closed(bytes);
         }
         let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
-        all.entries += state.totals.entries;
-        all.open += state.totals.open;
+        all.entries += lane.totals.entries;
+        all.open += lane.totals.open;
         Ok(())
+    }
+}
+
+impl Feed for Drmemtrace<'_> {
+    type Block = Box<[Static]>;
+    type State = State;
+
+    fn begin(&self, stream: &Stream, table: &TableInfo) -> Result<State, Error> {
+        let Some(arch) = Target::named(&table.target).and_then(arch) else {
+            return Err(Error::Consumer(format!(
+                "no drmemtrace of {}: the format knows x86, AArch64 and little-endian Arm",
+                table.target
+            )));
+        };
+        let core = u64::from(stream.vcpu) + 1;
+        let ids = if table.system { (core, core) } else { (u64::from(stream.tid), u64::from(stream.process.pid)) };
+        let file_type = match (table.system, self.outputs.spread()) {
+            (true, _) => KERNEL | CORE_SHARDED | WHOLE_SYSTEM,
+            (false, Spread::Merged) => SYSCALL_NUMBERS | CORE_SHARDED,
+            (false, _) => SYSCALL_NUMBERS,
+        };
+        let own = self.shared.begin(|| self.open(stream, ids, arch | ENCODINGS | file_type))?;
+        Ok(State { own, ids, idle: ids, system: table.system, depth: 0, end_pc: 0 })
+    }
+
+    fn block(&self, table: &TableInfo, block: &BlockInfo) -> Box<[Static]> {
+        let target = Target::named(&table.target);
+        (0..block.insns.len())
+            .map(|i| {
+                let branch = branch_at(target, block, i);
+                let x86 = target.is_some_and(|t| t.isa == Isa::X86);
+                Static {
+                    class: branch.map_or(Class::Other, |b| b.class),
+                    fall_through: branch.map_or(0, |b| b.fall_through),
+                    each: if x86 { repeats(block.bytes(i)) } else { 0 },
+                    sysenter: x86 && block.bytes(i) == [0x0f, 0x34],
+                    system: table.system,
+                    returns: table.system && target.is_some_and(|t| returns(t.isa, block.bytes(i))),
+                }
+            })
+            .collect()
+    }
+
+    fn insn(&self, state: &mut State, block: &Box<[Static]>, insn: &Insn<'_>) -> Result<(), Error> {
+        let s = &block[insn.index];
+        let State { own, ids, depth, end_pc, .. } = state;
+        *end_pc = insn.pc().wrapping_add(u64::from(insn.len()));
+        self.shared.with(own, |lane| {
+            lane.insn(s, insn, *ids)?;
+            if s.returns && *depth > 0 {
+                *depth -= 1;
+                lane.mark(marker::HARDWARE_RETURN, *end_pc);
+            }
+            Ok(())
+        })
+    }
+
+    fn event(&self, state: &mut State, event: &Event) -> Result<(), Error> {
+        let State { own, ids, idle, system, depth, end_pc } = state;
+        if let (Event::Guest { what: GuestEvent::Event { name, args, .. }, .. }, true) = (event, *system)
+            && name == b"switch"
+        {
+            // Each vCPU has a thread of its own that is number 0.
+            *ids = if args[1] == 0 { *idle } else { (args[1], args[2]) };
+        }
+        self.shared.with(own, |lane| {
+            match event {
+                Event::Start { wall_ns, .. } if !lane.header.is_empty() => lane.start = EPOCH_US + wall_ns / 1000,
+                Event::Syscall { number, .. } if lane.header.is_empty() => {
+                    lane.turn(*ids);
+                    lane.mark(marker::SYSCALL, *number);
+                    lane.time();
+                }
+                Event::SyscallRet { result, .. } if lane.header.is_empty() => {
+                    lane.turn(*ids);
+                    if *result == SIGRETURN {
+                        lane.mark(marker::KERNEL_TRANSFER, *end_pc);
+                    } else {
+                        lane.time();
+                    }
+                }
+                Event::Exception { from, .. } if *system => {
+                    lane.turn(*ids);
+                    *depth += 1;
+                    lane.mark(marker::HARDWARE_EVENT, *from);
+                }
+                Event::Signal { from, .. } | Event::Exception { from, .. } => {
+                    lane.turn(*ids);
+                    lane.mark(marker::KERNEL_EVENT, *from);
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
+        let ids = state.ids;
+        self.shared.with(&mut state.own, |lane| {
+            lane.exit(ids);
+            Ok(())
+        })?;
+        state.own.map_or(Ok(()), |lane| self.close(lane))
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.shared.take().map_or(Ok(()), |lane| self.close(lane))
+    }
+}
+
+/// It returns from an exception or interrupt: `iret`; `eret`; `rfe`, and what writes Arm's pc and `cpsr` at once.
+fn returns(isa: Isa, bytes: &[u8]) -> bool {
+    let word = bytes.try_into().map_or(0, u32::from_le_bytes);
+    match isa {
+        Isa::X86 => {
+            bytes.last() == Some(&0xcf) && bytes[..bytes.len() - 1].iter().all(|b| matches!(b, 0x40..=0x4f | 0x66))
+        }
+        Isa::Aarch64 => matches!(word, 0xd69f_03e0 | 0xd69f_0bff | 0xd69f_0fff),
+        Isa::Arm => {
+            word & 0xfe50_ffff == 0xf810_0a00
+                || word & 0x0fff_f000 == 0x025e_f000
+                || word & 0x0fff_ffff == 0x01b0_f00e
+                || word & 0x0e50_8000 == 0x0850_8000 && word >> 28 != 15
+        }
+        _ => false,
     }
 }
 

@@ -100,6 +100,10 @@ pub trait Feed: Sync {
     }
     /// Nothing of the stream follows; `insns` instructions retired in it.
     fn end(&self, state: Self::State, stream: &Stream, insns: u64) -> Result<(), Error>;
+    /// All streams have ended.
+    fn finish(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Drives a [`Feed`].

@@ -17,7 +17,7 @@
 
 use crate::filter::{Filter, LINE, Shapes};
 use crate::linear::{Feed, Insn};
-use crate::sink::{Outputs, Sink, Spread};
+use crate::sink::{Outputs, Shared, Sink};
 use consumer::{Access, BlockInfo, Error, Physical, PhysicalKind, Stream, TableInfo};
 use std::io::Write;
 use std::sync::Mutex;
@@ -77,24 +77,14 @@ pub struct Memory<'o> {
     addressing: Addressing,
     outputs: &'o Outputs,
     totals: Mutex<Totals>,
-    /// All streams' state if they are merged; made when the first one begins.
-    merged: Option<Mutex<Option<Lane>>>,
+    shared: Shared<Lane>,
 }
 
 impl<'o> Memory<'o> {
     /// Writes in `style` what passes caches of these `shapes`.
     pub fn new(style: Style, shapes: Shapes, cpi: f64, addressing: Addressing, outputs: &'o Outputs) -> Self {
-        let merged = (outputs.spread() == Spread::Merged).then(Mutex::default);
-        Memory { style, shapes, cpi, addressing, outputs, totals: Mutex::default(), merged }
-    }
-
-    /// Completes what was merged, after the last stream.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn finish(&self) -> Result<(), Error> {
-        let lane = self.merged.as_ref().and_then(|m| m.lock().unwrap_or_else(|e| e.into_inner()).take());
-        lane.map_or(Ok(()), |lane| self.close(lane))
+        let shared = Shared::new(outputs);
+        Memory { style, shapes, cpi, addressing, outputs, totals: Mutex::default(), shared }
     }
 
     /// Over all streams.
@@ -103,11 +93,8 @@ impl<'o> Memory<'o> {
     }
 }
 
-/// Of a stream; `None` if it is merged with the others.
-pub struct State(Option<Lane>);
-
 /// Of an output.
-struct Lane {
+pub struct Lane {
     sink: Option<Sink>,
     filter: Option<Filter>,
     totals: Totals,
@@ -308,31 +295,24 @@ impl Memory<'_> {
 
 impl Feed for Memory<'_> {
     type Block = ();
-    type State = State;
+    /// `None` if it is merged with the others.
+    type State = Option<Lane>;
 
-    fn begin(&self, stream: &Stream, _: &TableInfo) -> Result<State, Error> {
-        let Some(merged) = &self.merged else { return Ok(State(Some(self.open(stream)?))) };
-        let mut merged = merged.lock().unwrap_or_else(|e| e.into_inner());
-        if merged.is_none() {
-            *merged = Some(self.open(stream)?);
-        }
-        Ok(State(None))
+    fn begin(&self, stream: &Stream, _: &TableInfo) -> Result<Option<Lane>, Error> {
+        self.shared.begin(|| self.open(stream))
     }
 
     fn block(&self, _: &TableInfo, _: &BlockInfo) {}
 
-    fn insn(&self, state: &mut State, (): &(), insn: &Insn<'_>) -> Result<(), Error> {
-        match (&mut state.0, &self.merged) {
-            (Some(lane), _) => self.insn_of(lane, insn),
-            (None, Some(merged)) => match &mut *merged.lock().unwrap_or_else(|e| e.into_inner()) {
-                Some(lane) => self.insn_of(lane, insn),
-                None => Ok(()),
-            },
-            (None, None) => Ok(()),
-        }
+    fn insn(&self, state: &mut Option<Lane>, (): &(), insn: &Insn<'_>) -> Result<(), Error> {
+        self.shared.with(state, |lane| self.insn_of(lane, insn))
     }
 
-    fn end(&self, state: State, _: &Stream, _: u64) -> Result<(), Error> {
-        state.0.map_or(Ok(()), |lane| self.close(lane))
+    fn end(&self, state: Option<Lane>, _: &Stream, _: u64) -> Result<(), Error> {
+        state.map_or(Ok(()), |lane| self.close(lane))
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.shared.take().map_or(Ok(()), |lane| self.close(lane))
     }
 }

@@ -58,6 +58,10 @@ impl Kind {
     pub fn needs_values(self) -> bool {
         self == Kind::Stf
     }
+    /// Threads can be in one output.
+    fn merges(self) -> bool {
+        !matches!(self, Kind::Stf | Kind::Cvp1 | Kind::Cbp2025 | Kind::Parquet)
+    }
     /// The analyzer whose stream has all that it can write.
     pub fn analyzer(self) -> &'static str {
         if matches!(self, Kind::Stf | Kind::Cvp1 | Kind::Cbp2025) { "registers" } else { "trace" }
@@ -125,10 +129,10 @@ impl Args {
             )
         } else if !(self.cpi.is_finite() && self.cpi > 0.0) {
             Some("--cpi: a number of cycles above 0 is expected")
-        } else if self.streams == Spread::Merged && kind.memory().is_none() {
+        } else if self.streams == Spread::Merged && !kind.merges() {
             Some(
-                "--streams merged is for feeds of memory: dramsim3 ramulator ramulator2 ramulator2-ooo dramsys dinero lackey gem5; \
-                 in the others each instruction is followed by its thread's next one",
+                "--streams merged is not for stf, cvp1, cbp2025 and parquet: in the first three each instruction is followed by its thread's next one, \
+                 the last one keeps threads apart by itself",
             )
         } else if self.addressing == Addressing::Physical && kind.memory().is_none() {
             Some(
@@ -162,9 +166,18 @@ struct Written {
 
 impl Written {
     /// Runs `feed`; instructions and lost chunks.
-    fn drive<F: Feed>(source: &mut dyn Source, options: &Options, feed: &F) -> Result<(Summary, u64, u64), Error> {
+    fn drive<F: Feed>(
+        &self,
+        source: &mut dyn Source,
+        options: &Options,
+        feed: &F,
+    ) -> Result<(Summary, u64, u64), Error> {
         let mut lanes = Lanes::default();
-        let summary = run(source, &Linear(feed), &mut lanes, options)?;
+        // With one worker parts come in the order in which they were handed over.
+        let one = Options { workers: 1 };
+        let merged = self.args.streams == Spread::Merged;
+        let summary = run(source, &Linear(feed), &mut lanes, if merged { &one } else { options })?;
+        feed.finish()?;
         Ok((summary, lanes.insns(), lanes.lost()))
     }
 }
@@ -188,14 +201,14 @@ impl Analysis for Written {
                     if self.kind == Kind::Champsim { champsim::Layout::Plain } else { champsim::Layout::Cloudsuite };
                 let outputs = outputs(".champsim.xz")?;
                 let feed = ChampSim::new(layout, &outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let (report, text) = champsim_report(&feed.totals());
                 (outputs.written(), driven, report, text)
             }
             Kind::Drmemtrace => {
                 let outputs = outputs(".trace.gz")?;
                 let feed = Drmemtrace::new(&outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let totals = feed.totals();
                 let report = json!({"entries": totals.entries, "outcome_unknown": totals.open});
                 (outputs.written(), driven, report, format!("{} entries\n", totals.entries))
@@ -203,7 +216,7 @@ impl Analysis for Written {
             Kind::Bbv => {
                 let outputs = outputs(".bb.gz")?;
                 let feed = Vectors::new(self.args.interval, &outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let totals = feed.totals();
                 let report = json!({"intervals": totals.intervals, "blocks": totals.blocks});
                 let text = format!("{} intervals, {} basic blocks\n", totals.intervals, totals.blocks);
@@ -212,7 +225,7 @@ impl Analysis for Written {
             Kind::Stf => {
                 let outputs = outputs(".stf.gz")?;
                 let feed = Stf::new(&outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let t = feed.totals();
                 let report = json!({
                     "taken": t.taken, "forced_pcs": t.forced, "values_unknown": t.unknown, "sources_unknown": t.sources,
@@ -227,7 +240,7 @@ impl Analysis for Written {
                 let outputs = outputs(".gz")?;
                 let year = if self.kind == Kind::Cvp1 { Year::Cvp1 } else { Year::Cbp2025 };
                 let feed = Championship::new(year, &outputs);
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let t = feed.totals();
                 let report = json!({
                     "records": t.insns,
@@ -245,7 +258,7 @@ impl Analysis for Written {
             }
             Kind::Parquet => {
                 let feed = Columnar::new(&self.output, self.args.streams, self.args.interval)?;
-                let driven = Self::drive(source, options, &feed)?;
+                let driven = self.drive(source, options, &feed)?;
                 let t = feed.totals();
                 let report = json!({"events": t.events, "tables": t.files});
                 let text = format!("{} events, {} files\n", t.events, t.files);
@@ -258,11 +271,7 @@ impl Analysis for Written {
                 let outputs = outputs(if style == Style::Gem5 { ".gem5.gz" } else { ".trace.gz" })?;
                 let shapes = self.args.filter.clone().unwrap_or_default();
                 let feed = Memory::new(style, shapes, self.args.cpi, self.args.addressing, &outputs);
-                // With one worker parts come in the order in which they were handed over.
-                let one = Options { workers: 1 };
-                let merged = self.args.streams == Spread::Merged;
-                let driven = Self::drive(source, if merged { &one } else { options }, &feed)?;
-                feed.finish()?;
+                let driven = self.drive(source, options, &feed)?;
                 let t = feed.totals();
                 if self.args.addressing == Addressing::Physical && t.accesses > 0 && t.unknown == t.accesses {
                     return Err(Error::Consumer(

@@ -2,10 +2,11 @@
 //!
 //! A basic block begins where the program came from a branch, and ends with the next one: it does not depend on how QEMU cut the code. Its name is its
 //! process and first pc; ids are dense and begin at 1, in the order of first execution of each stream. An interval has exactly as many instructions as were asked
-//! for; the last one has what is left. A block that an interval's end cuts counts in both, each time with what ran there.
+//! for; the last one has what is left. A block that an interval's end cuts counts in both, each time with what ran there. Merged streams share ids and
+//! intervals.
 
 use crate::linear::{Feed, Insn};
-use crate::sink::{Outputs, Sink};
+use crate::sink::{Outputs, Shared, Sink};
 use consumer::{BlockInfo, Error, Stream, TableInfo};
 use decode::{Class, Target, classify};
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ pub struct Vectors<'o> {
     outputs: &'o Outputs,
     interval: u64,
     totals: Mutex<Totals>,
+    shared: Shared<Lane>,
 }
 
 /// What is told at the end.
@@ -31,7 +33,7 @@ pub struct Totals {
 impl<'o> Vectors<'o> {
     /// Intervals of `interval` instructions.
     pub fn new(interval: u64, outputs: &'o Outputs) -> Self {
-        Vectors { outputs, interval: interval.max(1), totals: Mutex::default() }
+        Vectors { outputs, interval: interval.max(1), totals: Mutex::default(), shared: Shared::new(outputs) }
     }
     /// Over all streams.
     pub fn totals(&self) -> Totals {
@@ -41,19 +43,28 @@ impl<'o> Vectors<'o> {
 
 /// Of a stream.
 pub struct State {
+    /// `None` if it is merged with the others.
+    own: Option<Lane>,
+    /// Its process' number.
+    process: usize,
+    /// The block that is running.
+    block: Option<u32>,
+    slot: bool,
+}
+
+/// Of an output.
+pub struct Lane {
     sink: Option<Sink>,
-    ids: HashMap<u64, u32>,
+    /// By process and pc.
+    ids: HashMap<(usize, u64), u32>,
     /// By id - 1: instructions in this interval.
     counts: Vec<u64>,
     touched: Vec<u32>,
     left: u64,
-    /// The block that is running.
-    block: Option<u32>,
-    slot: bool,
     intervals: u64,
 }
 
-impl State {
+impl Lane {
     fn line(&mut self) -> Result<(), Error> {
         let Some(sink) = &mut self.sink else { return Ok(()) };
         self.touched.sort_unstable();
@@ -71,22 +82,38 @@ impl State {
     }
 }
 
+impl Vectors<'_> {
+    fn close(&self, mut lane: Lane) -> Result<(), Error> {
+        if !lane.touched.is_empty() {
+            lane.line()?;
+        }
+        let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
+        all.intervals += lane.intervals;
+        all.blocks += lane.ids.len() as u64;
+        if let Some(sink) = lane.sink {
+            self.outputs.closed(sink.finish()?);
+        }
+        Ok(())
+    }
+}
+
 impl Feed for Vectors<'_> {
     /// By instruction: it is a branch.
     type Block = (Box<[bool]>, bool);
     type State = State;
 
     fn begin(&self, stream: &Stream, _: &TableInfo) -> Result<State, Error> {
-        Ok(State {
-            sink: self.outputs.open(stream)?,
-            ids: HashMap::new(),
-            counts: Vec::new(),
-            touched: Vec::new(),
-            left: self.interval,
-            block: None,
-            slot: false,
-            intervals: 0,
-        })
+        let own = self.shared.begin(|| {
+            Ok(Lane {
+                sink: self.outputs.open(stream)?,
+                ids: HashMap::new(),
+                counts: Vec::new(),
+                touched: Vec::new(),
+                left: self.interval,
+                intervals: 0,
+            })
+        })?;
+        Ok(State { own, process: stream.process.number, block: None, slot: false })
     }
 
     fn block(&self, table: &TableInfo, block: &BlockInfo) -> Self::Block {
@@ -99,18 +126,27 @@ impl Feed for Vectors<'_> {
 
     fn insn(&self, state: &mut State, (branches, slots): &Self::Block, insn: &Insn<'_>) -> Result<(), Error> {
         let pc = insn.pc();
-        let id = *state.block.get_or_insert_with(|| {
-            let next = state.ids.len() as u32 + 1;
-            *state.ids.entry(pc).or_insert(next)
-        });
-        if state.counts.len() < id as usize {
-            state.counts.resize(id as usize, 0);
-        }
-        let count = &mut state.counts[id as usize - 1];
-        if *count == 0 {
-            state.touched.push(id);
-        }
-        *count += 1;
+        let State { own, process, block, .. } = state;
+        self.shared.with(own, |lane| {
+            let id = *block.get_or_insert_with(|| {
+                let next = lane.ids.len() as u32 + 1;
+                *lane.ids.entry((*process, pc)).or_insert(next)
+            });
+            if lane.counts.len() < id as usize {
+                lane.counts.resize(id as usize, 0);
+            }
+            let count = &mut lane.counts[id as usize - 1];
+            if *count == 0 {
+                lane.touched.push(id);
+            }
+            *count += 1;
+            lane.left -= 1;
+            if lane.left == 0 {
+                lane.left = self.interval;
+                lane.line()?;
+            }
+            Ok(())
+        })?;
         let branch = branches[insn.index];
         let follows = insn.next == Some(pc.wrapping_add(u64::from(insn.len())));
         // A delay slot is the branch's; what came elsewhere than after it ends a block too: signals, system calls that return from them.
@@ -119,24 +155,14 @@ impl Feed for Vectors<'_> {
         if ends {
             state.block = None;
         }
-        state.left -= 1;
-        if state.left == 0 {
-            state.left = self.interval;
-            state.line()?;
-        }
         Ok(())
     }
 
-    fn end(&self, mut state: State, _: &Stream, _: u64) -> Result<(), Error> {
-        if !state.touched.is_empty() {
-            state.line()?;
-        }
-        let mut all = self.totals.lock().unwrap_or_else(|e| e.into_inner());
-        all.intervals += state.intervals;
-        all.blocks += state.ids.len() as u64;
-        if let Some(sink) = state.sink {
-            self.outputs.closed(sink.finish()?);
-        }
-        Ok(())
+    fn end(&self, state: State, _: &Stream, _: u64) -> Result<(), Error> {
+        state.own.map_or(Ok(()), |lane| self.close(lane))
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.shared.take().map_or(Ok(()), |lane| self.close(lane))
     }
 }

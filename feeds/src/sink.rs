@@ -17,7 +17,7 @@ pub enum Spread {
     Each,
     /// Only the first, the program's main thread
     First,
-    /// All in one, in the order in which they were handed over; memory feeds only
+    /// All in one, in the order in which they were handed over
     Merged,
 }
 
@@ -102,6 +102,46 @@ impl Outputs {
     pub fn written(&self) -> (Vec<PathBuf>, u64, u64) {
         let seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
         (seen.files.clone(), seen.left_out, seen.bytes)
+    }
+}
+
+/// What is written of each stream by itself, or of all together.
+pub struct Shared<L>(Option<Mutex<Option<L>>>);
+
+impl<L> Shared<L> {
+    /// As `outputs` are spread.
+    pub fn new(outputs: &Outputs) -> Self {
+        Shared((outputs.spread() == Spread::Merged).then(Mutex::default))
+    }
+
+    /// A stream begins: what is its own, if it has its own. `open` is called for it, or for the first of all.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn begin(&self, open: impl FnOnce() -> Result<L, Error>) -> Result<Option<L>, Error> {
+        let Some(shared) = &self.0 else { return open().map(Some) };
+        let mut shared = shared.lock().unwrap_or_else(|e| e.into_inner());
+        if shared.is_none() {
+            *shared = Some(open()?);
+        }
+        Ok(None)
+    }
+
+    /// Does something with a stream's `own`, or with what all share.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn with(&self, own: &mut Option<L>, f: impl FnOnce(&mut L) -> Result<(), Error>) -> Result<(), Error> {
+        match (own, &self.0) {
+            (Some(own), _) => f(own),
+            (None, Some(shared)) => shared.lock().unwrap_or_else(|e| e.into_inner()).as_mut().map_or(Ok(()), f),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// What all share, after the last stream.
+    pub fn take(&self) -> Option<L> {
+        self.0.as_ref().and_then(|shared| shared.lock().unwrap_or_else(|e| e.into_inner()).take())
     }
 }
 

@@ -11,7 +11,7 @@
 //! The loop runs twice: taken, then not.
 
 use consumer::layout::{FLAG_REEXEC, info, kind};
-use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, part, store, stream};
+use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, part, store, stream, with_path};
 use consumer::{Format, Options, Table};
 use feeds::{Addressing, Args, Kind, sink::Spread};
 use std::path::Path;
@@ -120,13 +120,7 @@ fn cloudsuite_has_room_for_more() {
 
 #[test]
 fn drmemtrace() {
-    let got: Vec<(u16, u16, u64)> = feed(Kind::Drmemtrace, |_| {}, "drmemtrace")
-        .chunks(12)
-        .map(|e| {
-            let half = |at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
-            (half(0), half(2), u64::from_le_bytes(e[4..12].try_into().unwrap()))
-        })
-        .collect();
+    let got = entries(&feed(Kind::Drmemtrace, |_| {}, "drmemtrace"));
     // Five seconds after 1970, in microseconds since 1601.
     let time = 11_644_473_600_000_000 + 5_000_000;
     let want = [
@@ -275,8 +269,154 @@ fn threads_are_merged_as_they_are_handed_over() {
     // All of it lies in two lines of 64 bytes: the second thread finds what the first one fetched.
     assert_eq!(feed(Kind::Ramulator, Some("1K:16")), "0x100 R\n0x200 R\n");
     std::fs::remove_dir_all(&folder).unwrap();
-    let args = Args { streams: Spread::Merged, ..args_of(Kind::Champsim) };
+    let args = Args { streams: Spread::Merged, ..args_of(Kind::Stf) };
     assert!(args.analysis(Some(&path), Format::Text).unwrap().err().unwrap().contains("--streams merged"));
+}
+
+/// Entries of a drmemtrace.
+fn entries(bytes: &[u8]) -> Vec<(u16, u16, u64)> {
+    let entry = |e: &[u8]| {
+        let half = |at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
+        (half(0), half(2), u64::from_le_bytes(e[4..12].try_into().unwrap()))
+    };
+    bytes.chunks(12).map(entry).collect()
+}
+
+/// A load at 0x1000 and a jump back to it. The first thread's jump is handed over before the second one's first load is known to have a successor, but what the jump goes to
+/// is only known later.
+#[test]
+fn threads_take_turns() {
+    let mut table = TableBuilder::new("x86_64", 8, false);
+    let a = table.block(0x1000, &[insn(&[0x8b, 0x07], &[load(4)])]);
+    let j = table.block(0x1002, &[insn(&[0xeb, 0xfc], &[])]);
+    let table = table.finish();
+    let streams = [stream(0), stream(1)];
+    let start = |tid| ChunkBuilder::new().record(kind::START, &[1, tid, 0, 0, START_NS]).words();
+    let run = |load| ChunkBuilder::new().block(a, &[load]).words();
+    let jump = ChunkBuilder::new().block(a, &[0x100]).block(j, &[]).words();
+    let parts = || {
+        let order =
+            [(0, start(2)), (0, jump.clone()), (1, start(3)), (1, run(0x110)), (0, run(0x120)), (1, run(0x130))];
+        let mut next = [0; 2];
+        let parts = order.into_iter().chain([(0, run(0x140))]).map(|(n, words): (usize, Vec<u64>)| {
+            next[n] += 1;
+            part(&streams[n], &table, next[n] - 1, &words)
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-turns", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("t.trace");
+    let feed = |kind| {
+        let args = Args { streams: Spread::Merged, ..args_of(kind) };
+        let mut analysis = args.analysis(Some(&path), Format::Json).unwrap().unwrap();
+        analysis.consume(&mut Parts::of(parts()), &Options { workers: 3 }, &mut Vec::new()).unwrap();
+        std::fs::read(&path).unwrap()
+    };
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    // The jump waits for the load after it.
+    let want = [(0x1000, 0x100), (0x1000, 0x110), (0x1002, 0), (0x1000, 0x120), (0x1000, 0x140), (0x1000, 0x130)];
+    let plain: Vec<_> = feed(Kind::Champsim).chunks(64).map(|r| (word(&r[..8]), word(&r[32..40]))).collect();
+    assert_eq!(plain, want);
+    let wide: Vec<_> =
+        feed(Kind::Cloudsuite).chunks(96).map(|r| (word(&r[..8]), word(&r[56..64]), [r[88], r[89]])).collect();
+    let process = |addr: u64| [u8::from(addr & 0x10 != 0), 0];
+    assert_eq!(wide, want.map(|(ip, addr)| (ip, addr, process(addr))));
+
+    // Intervals of four: 0x1000 of either process are two blocks.
+    assert_eq!(String::from_utf8(feed(Kind::Bbv)).unwrap(), "T:1:3 :2:1\nT:1:1 :2:1\n");
+
+    let time = 11_644_473_600_000_000 + 5_000_000;
+    let turn = |n: u64| [(22, 8, 2000 + n), (24, 8, 1000 + n), (28, 2, time), (28, 3, 0)];
+    let load = |addr| [(10, 2, 0x1000), (0, 4, addr)];
+    let mut want = vec![(25, 0, 7), (28, 12, 7), (28, 9, 0x40 | 0x200 | 0x400 | 0x1_0000)];
+    want.extend([(22, 8, 2000), (24, 8, 1000), (28, 10, 64), (28, 20, 0), (28, 18, 4096), (28, 2, time), (28, 3, 0)]);
+    want.push((47, 2, 0x078b));
+    want.extend(load(0x100));
+    want.extend([(47, 2, 0xfceb), (11, 2, 0x1002)]);
+    want.extend(turn(1));
+    // Another process may have other code there.
+    want.push((47, 2, 0x078b));
+    want.extend(load(0x110));
+    want.extend(turn(0));
+    want.extend([load(0x120), load(0x140)].concat());
+    want.extend([(28, 2, time), (28, 3, 0), (23, 8, 2000)]);
+    want.extend(turn(1));
+    want.extend(load(0x130));
+    want.extend([(28, 2, time), (28, 3, 0), (23, 8, 2001), (26, 0, 0)]);
+    assert_eq!(entries(&feed(Kind::Drmemtrace)), want);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// An exception after a nop, `iretq` from its handler, a `syscall`, and the kernel's module that tells of another process.
+#[test]
+fn drmemtrace_of_a_machine() {
+    let mut table = TableBuilder::new("x86_64", 8, false).machine();
+    let nop = |table: &mut TableBuilder, pc| table.block(pc, &[insn(&[0x90], &[])]);
+    let user = nop(&mut table, 0x1000);
+    let handler = table.block(0x8000, &[insn(&[0x90], &[]), insn(&[0x48, 0xcf], &[])]);
+    let call = table.block(0x1001, &[insn(&[0x0f, 0x05], &[])]);
+    let (kernel, after) = (nop(&mut table, 0x9000), nop(&mut table, 0x9001));
+    let table = table.finish();
+    let chunk = ChunkBuilder::new()
+        .record(kind::START, &[1, 1, 0, 0, START_NS])
+        .block(user, &[])
+        .record(kind::EXCEPTION, &[14, 0x1001, 0x8000])
+        .block(handler, &[])
+        .block(call, &[])
+        .block(kernel, &[])
+        .record(kind::GUEST_EVENT, &with_path(&[0x9000, 1, 5, 7, 6, 0], "switch"))
+        .block(after, &[])
+        .words();
+    let folder = std::env::temp_dir().join(format!("trapline-feed-{}-machine", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("t.trace");
+    let mut analysis = args_of(Kind::Drmemtrace).analysis(Some(&path), Format::Json).unwrap().unwrap();
+    analysis.consume(&mut Parts::new(&table, &[chunk]), &Options { workers: 1 }, &mut Vec::new()).unwrap();
+    let time = 11_644_473_600_000_000 + 5_000_000;
+    let want = [
+        (25, 0, 7),
+        (28, 12, 7),
+        (28, 9, 0x40 | 0x200 | 0x1000 | 0x1_0000 | 0x4_0000),
+        (22, 8, 1),
+        (24, 8, 1),
+        (28, 10, 64),
+        (28, 20, 0),
+        (28, 18, 4096),
+        (28, 2, time),
+        (28, 3, 0),
+        (47, 1, 0x90),
+        (10, 1, 0x1000),
+        (28, 43, 0x1001),
+        (47, 1, 0x90),
+        (10, 1, 0x8000),
+        (47, 2, 0xcf48),
+        (28, 29, 0x1001),
+        (16, 2, 0x8001),
+        (28, 44, 0x8003),
+        (47, 2, 0x050f),
+        (28, 29, 0x9000),
+        (12, 2, 0x1001),
+        (47, 1, 0x90),
+        (10, 1, 0x9000),
+        (22, 8, 7),
+        (24, 8, 6),
+        (28, 2, time),
+        (28, 3, 0),
+        (47, 1, 0x90),
+        (10, 1, 0x9001),
+        (28, 2, time),
+        (28, 3, 0),
+        (23, 8, 7),
+        (22, 8, 1),
+        (24, 8, 1),
+        (28, 2, time),
+        (28, 3, 0),
+        (23, 8, 1),
+        (26, 0, 0),
+    ];
+    assert_eq!(entries(&std::fs::read(&path).unwrap()), want);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Protobuf by hand: a header message (obj_id "trapline", ver 0, tick_freq 10^12) and packets.
