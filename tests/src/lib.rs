@@ -12,6 +12,7 @@
 //! Environment: `TRAPLINE_CACHE` as for `trapline`; `TRAPLINE_BIN` a built `trapline` (else it is built);
 //! `TRAPLINE_TEST_QEMU` a folder with `qemu-<target>` and `qemu-system-<isa>` that have the analyzer `trace` linked in (else `trapline build` makes them).
 
+pub mod drmemtrace;
 mod guests;
 pub mod oracle;
 mod process;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use trapline_tests::drmemtrace::drmemtrace;
 use trapline_tests::{Guest, Isa, guest, python, qemu, scratch, trapline, within};
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -136,109 +137,6 @@ fn champsim_infers_the_branches_that_there_are() {
     }
 }
 
-/// What DynamoRIO's reader and its invariant checker insist on.
-#[derive(Default)]
-struct Drmemtrace {
-    insns: u64,
-    reads: u64,
-    writes: u64,
-    signals: u64,
-    transfers: u64,
-    syscalls: u64,
-}
-
-fn drmemtrace(bytes: &[u8]) -> Drmemtrace {
-    assert_eq!(bytes.len() % 12, 0);
-    let half = |b: &[u8]| u16::from_le_bytes(b.try_into().unwrap());
-    let mut all = bytes.chunks(12).map(|e| (half(&e[..2]), half(&e[2..4]), word(&e[4..]))).peekable();
-    // The header's order.
-    assert_eq!(all.next(), Some((25, 0, 7)));
-    assert_eq!(all.next(), Some((28, 12, 7)));
-    let file_type = all.next().unwrap();
-    assert_eq!((file_type.0, file_type.1), (28, 9));
-    assert_ne!(file_type.2 & 0x200, 0, "encodings are promised");
-    let tid = all.next().unwrap();
-    assert_eq!(tid.0, 22);
-    assert_eq!(all.next().unwrap().0, 24);
-    assert!(all.next_if(|e| (e.0, e.1) == (28, 10)).is_some());
-    let mut d = Drmemtrace::default();
-    let mut encodings: HashMap<u64, Vec<u8>> = HashMap::new();
-    let mut encoding = Vec::new();
-    let (mut target, mut last_time, mut handlers) = (None, 0, Vec::new());
-    // Where the program may go on.
-    let mut expected: Option<u64> = None;
-    let (mut last_pc, mut called) = (0, false);
-    let mut ended = false;
-    while let Some((kind, size, addr)) = all.next() {
-        assert!(!ended, "something follows the footer");
-        match kind {
-            47 => {
-                assert!((1..=8).contains(&size));
-                encoding.extend_from_slice(&addr.to_le_bytes()[..usize::from(size)]);
-            }
-            10..=16 | 31 | 48 | 49 => {
-                if !encoding.is_empty() {
-                    encodings.insert(addr, std::mem::take(&mut encoding));
-                }
-                let known = encodings.get(&addr).unwrap_or_else(|| panic!("no encoding of {addr:#x}"));
-                assert_eq!(known.len(), usize::from(size), "the encoding's length at {addr:#x}");
-                if let Some(expected) = expected {
-                    assert_eq!(addr, expected, "after {last_pc:#x}");
-                }
-                let following = addr + u64::from(size);
-                assert_eq!(target.is_some(), matches!(kind, 12 | 15 | 16), "a target at {addr:#x}");
-                expected = match kind {
-                    12 | 15 | 16 => target.take().filter(|t| *t != 0),
-                    11 | 14 | 48 => None,
-                    _ => Some(following),
-                };
-                (last_pc, d.insns, called) = (addr, d.insns + 1, false);
-            }
-            29 => assert_eq!(addr, last_pc, "an iteration of another instruction"),
-            0 => d.reads += 1,
-            1 => d.writes += 1,
-            28 => match size {
-                2 => {
-                    assert!(addr >= last_time, "time goes back");
-                    last_time = addr;
-                    assert_eq!(all.next().map(|e| (e.0, e.1)), Some((28, 3)), "a time without a CPU");
-                }
-                0 => {
-                    d.signals += 1;
-                    // A system call that a signal interrupts is made again.
-                    let restarts = called && addr == last_pc;
-                    if let (Some(expected), false) = (expected, restarts) {
-                        assert_eq!(addr, expected, "a signal elsewhere than the program was");
-                    }
-                    handlers.push(addr);
-                    expected = None;
-                }
-                1 => {
-                    d.transfers += 1;
-                    // The handler returns to where the signal came, unless it changed that.
-                    expected = None;
-                    handlers.pop().expect("a return without a signal");
-                }
-                25 => {
-                    d.syscalls += 1;
-                    called = true;
-                }
-                29 => target = Some(addr),
-                18 | 20 => {}
-                other => panic!("a marker {other}"),
-            },
-            23 => {
-                assert_eq!(addr, tid.2);
-                assert_eq!(all.next(), Some((26, 0, 0)));
-                ended = true;
-            }
-            other => panic!("an entry {other}"),
-        }
-    }
-    assert!(ended && encoding.is_empty() && target.is_none());
-    d
-}
-
 fn unpack(path: &Path) -> Vec<u8> {
     within(LIMIT, Command::new("gzip").arg("-dc").arg(path)).code(0).stdout
 }
@@ -318,6 +216,61 @@ fn threads_are_merged_into_one_file() {
     let lines = |start: &str| text.lines().filter(|l| l.starts_with(start)).count() as u64;
     for (start, name) in [("I", "insns"), (" L", "loads"), (" S", "stores")] {
         assert_eq!(count[name], lines(start), "{name}");
+    }
+}
+
+/// Threads in turns on one core: nothing is missing, each goes on where it was, and what the simulator reads as a branch's target is its target.
+#[test]
+fn threads_take_turns_in_one_file() {
+    let g = guest("threads", Isa::X86_64);
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (recording, traces, records) = (path("t.trapline"), path("t.trace.gz"), path("t.champsim"));
+    let args = ["--feed", "drmemtrace", "--streams", "merged", "--record", &recording, "-o", &traces];
+    let told = run(&g, &[], &args);
+    assert_eq!((told["files"].as_array().unwrap().len(), &told["threads_left_out"]), (1, &0.into()));
+    let d = drmemtrace(&unpack(Path::new(&traces)));
+    let replay =
+        |args: &[&str]| within(LIMIT, Command::new(trapline()).args(["replay", &recording]).args(args)).code(0).out();
+    let count: Value = serde_json::from_str(&replay(&["--analyzer", "count", "--format", "json", "-o", "-"])).unwrap();
+    assert_eq!((&count["insns"], &count["loads"]), (&d.insns.into(), &d.reads.into()));
+    assert!(d.threads.len() > 2 && d.turns as usize > d.threads.len(), "{d:?}");
+    assert_eq!(d.file_type & 0x1_0000, 0x1_0000);
+
+    replay(&["--feed", "champsim", "--streams", "merged", "-o", &records]);
+    let bytes = std::fs::read(&records).unwrap();
+    let records: Vec<Record> = bytes.chunks(64).map(champsim).collect();
+    assert_eq!(count["insns"], records.len());
+    // Where each branch goes, by the decoder's reading of the file that was run.
+    let code = std::fs::read(&g.path).unwrap();
+    let text = text(&code);
+    let mut checked = 0;
+    for pair in records.windows(2) {
+        let Some(bytes) = text.get(pair[0].ip) else { continue };
+        let insn = iced_x86::Decoder::with_ip(64, bytes, pair[0].ip, iced_x86::DecoderOptions::NONE).decode();
+        let direct = insn.near_branch_target() != 0 && pair[0].branch.is_some();
+        let goes = if pair[0].taken { insn.near_branch_target() } else { insn.next_ip() };
+        if direct {
+            assert_eq!(pair[1].ip, goes, "after {:#x}", pair[0].ip);
+            checked += 1;
+        }
+    }
+    assert!(checked > 1000, "{checked} direct branches");
+}
+
+/// Code of an ELF file by address.
+struct Text<'a>(Vec<(u64, &'a [u8])>);
+
+fn text(file: &[u8]) -> Text<'_> {
+    use object::{Object, ObjectSection, SectionKind};
+    let file = object::File::parse(file).unwrap();
+    let code = file.sections().filter(|s| s.kind() == SectionKind::Text);
+    Text(code.filter_map(|s| Some((s.address(), s.data().ok()?))).collect())
+}
+
+impl Text<'_> {
+    fn get(&self, addr: u64) -> Option<&[u8]> {
+        self.0.iter().find_map(|(at, data)| data.get(usize::try_from(addr.checked_sub(*at)?).ok()?..))
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use trapline_tests::drmemtrace::drmemtrace;
 use trapline_tests::oracle;
 use trapline_tests::{Finished, Guest, Isa, guest, same, scratch, system_qemu, trapline, within};
 
@@ -786,6 +787,30 @@ fn debians_kernel_boots_to_a_shell() {
     assert!(faults.abs_diff(told) < told / 20, "{faults} page faults: {out}");
     // The kernel uses their pages again.
     assert!(spaces.len() > 4, "{} address spaces: {out}", spaces.len());
+}
+
+/// Machines as core-sharded traces: each core goes on where it was, through exceptions, interrupts and the returns from them.
+#[test]
+fn machines_are_core_sharded_traces() {
+    for (isa, arch) in [(Isa::X86_64, 0x40), (Isa::Aarch64, 0x8), (Isa::Arm, 0x10)] {
+        let m = machine(isa);
+        let folder = scratch();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let (recording, trace) = (path("t.trapline"), path("t.trace"));
+        m.run(&["--record", &recording, "--analyzer", "trace"]);
+        let replay = |args: &[&str]| {
+            let mut c = Command::new(trapline());
+            within(LIMIT, c.args(["replay", &recording]).args(args)).code(0).out()
+        };
+        replay(&["--feed", "drmemtrace", "-o", &trace]);
+        let d = drmemtrace(&std::fs::read(trace).unwrap());
+        let count = replay(&["--analyzer", "count", "--format", "json", "-o", "-"]);
+        let count: Value = serde_json::from_str(&count).unwrap();
+        assert_eq!((&count["insns"], &count["loads"]), (&d.insns.into(), &d.reads.into()), "{isa:?}");
+        assert_eq!(d.file_type & 0x5_107f, 0x5_1000 | arch, "{isa:?}");
+        let (events, returns) = d.hardware;
+        assert!(events > 2 && returns > 1 && returns <= events, "{isa:?}: {d:?}");
+    }
 }
 
 /// The kernel's module says which process runs: its switches are as many as the kernel counts, and a program alone is what it is without a kernel.
