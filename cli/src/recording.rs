@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args};
-use consumer::recording::{self, Metadata, Recorder, Recording};
+use consumer::recording::{self, Bounds, Metadata, Recorder, Recording, Window};
 use consumer::{Analysis, Chunk, Consumer, Format, Options, Source, Stream, Summary};
 
 use crate::error::At;
@@ -144,6 +144,98 @@ pub struct Replay {
     /// How results look
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    window: PartOf,
+}
+
+/// What of a recording is wanted.
+#[derive(Args, Debug)]
+pub struct PartOf {
+    /// Only from this instruction of each thread on: the number of the first one, from 0
+    #[arg(long, visible_alias = "skip", value_name = "N")]
+    from: Option<u64>,
+    /// Only this many instructions of each thread
+    #[arg(long, value_name = "M")]
+    count: Option<u64>,
+    /// Only what was recorded after this many seconds, by chunks
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["from", "count"])]
+    after: Option<f64>,
+    /// Only what was recorded before this many seconds, by chunks
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["from", "count"])]
+    before: Option<f64>,
+}
+
+/// A recording, or a part of it.
+enum Played {
+    Whole(Recording),
+    Part(Box<Window>),
+}
+
+impl PartOf {
+    fn bounds(&self) -> Result<Option<Bounds>> {
+        if self.after.is_some() || self.before.is_some() {
+            let ns = |name: &str, seconds: Option<f64>| match seconds {
+                None => Ok(None),
+                Some(s) if s.is_finite() && s >= 0.0 => Ok(Some((s * 1e9) as u64)),
+                Some(s) => Err(Error::Usage {
+                    what: format!("--{name} {s}: no time"),
+                    hint: "seconds since the recording began are expected, as 1.5".into(),
+                }),
+            };
+            let (after, before) = (ns("after", self.after)?, ns("before", self.before)?);
+            return Ok(Some(Bounds::Time(after.unwrap_or(0)..before.unwrap_or(u64::MAX))));
+        }
+        if self.from.is_none() && self.count.is_none() {
+            return Ok(None);
+        }
+        let from = self.from.unwrap_or(0);
+        Ok(Some(Bounds::Insns(from..from.saturating_add(self.count.unwrap_or(u64::MAX)))))
+    }
+
+    fn open(&self, file: &Path) -> Result<Played> {
+        let bounds = self.bounds()?;
+        let window = match (bounds, file.to_str()) {
+            (None, _) => return Ok(Played::Whole(Recording::new(open(file)?, file).map_err(|e| unusable(&e))?)),
+            (Some(Bounds::Insns(range)), Some("-")) => Window::of(open(file)?, file, range),
+            (Some(Bounds::Time(_)), Some("-")) => {
+                return Err(Error::Usage {
+                    what: "a part of a recording by time needs the whole recording first, which a pipe is not".into(),
+                    hint: "name a file, or take --from and --count".into(),
+                });
+            }
+            (Some(bounds), _) => Window::of_file(File::open(file).at("read", file)?, file, &bounds),
+        };
+        Ok(Played::Part(Box::new(window.map_err(|e| unusable(&e))?)))
+    }
+}
+
+impl Played {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Played::Whole(recording) => recording,
+            Played::Part(window) => &mut **window,
+        }
+    }
+    fn recording(&self) -> &Recording {
+        match self {
+            Played::Whole(recording) => recording,
+            Played::Part(window) => window.recording(),
+        }
+    }
+    /// Says if nothing was wanted.
+    fn warn(&self, file: &Path) {
+        if let Played::Part(window) = self
+            && window.is_empty()
+        {
+            nothing(file, window.longest());
+        }
+    }
+}
+
+/// Nothing is in a window.
+fn nothing(file: &Path, longest: u64) {
+    let file = file.display();
+    eprintln!("trapline: {file}: nothing is in the window: no thread has more than {longest} instructions");
 }
 
 /// `trapline replay`.
@@ -155,15 +247,16 @@ pub fn replay(args: &Replay, matches: &ArgMatches) -> Result<ExitCode> {
         None => session::analysis(&args.analyzer, matches, args.format)?,
     };
     let what = |e: consumer::Error| unusable(&e);
-    let mut recording = Recording::new(open(&args.file)?, &args.file).map_err(what)?;
+    let mut played = args.window.open(&args.file)?;
     let mut out = session::output(output)?;
-    match analysis.consume(&mut recording, &Options::default(), &mut *out) {
+    match analysis.consume(played.source(), &Options::default(), &mut *out) {
         Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         Err(e) => return Err(what(e)),
         Ok(_) => {}
     }
     session::report(&mut *analysis, &mut *out)?;
-    if let Some(damage) = recording.damage() {
+    played.warn(&args.file);
+    if let Some(damage) = played.recording().damage() {
         let (file, at) = (args.file.display(), damage.offset);
         if damage.cut_off {
             eprintln!("trapline: {file} is cut off at byte {at}: everything before is in the results");
@@ -291,12 +384,8 @@ pub struct Cut {
     /// The recording
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Number of the first instruction, from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    from: u64,
-    /// How many
-    #[arg(long, value_name = "M", default_value_t = u64::MAX, hide_default_value = true)]
-    count: u64,
+    #[command(flatten)]
+    window: PartOf,
     /// The new recording
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -311,18 +400,22 @@ pub fn cut(args: &Cut) -> Result<ExitCode> {
             hint: "-o another file".into(),
         });
     }
-    let input = open(&args.file)?;
+    let window = match args.window.open(&args.file)? {
+        Played::Part(window) => window,
+        Played::Whole(_) => {
+            return Err(Error::Usage {
+                what: "what to cut out?".into(),
+                hint: "--from N and --count M, or --after and --before SECONDS".into(),
+            });
+        }
+    };
     let out: Box<dyn Write + Send> = match args.output.to_str() {
         Some("-") => Box::new(io::stdout()),
         _ => Box::new(BufWriter::new(File::create(&args.output).at("write", &args.output)?)),
     };
-    let cut = recording::cut(input, &args.file, out, args.from, args.count).map_err(|e| unusable(&e))?;
-    if args.from >= cut.longest {
-        eprintln!(
-            "trapline: {}: no thread has more than {} instructions: nothing is in the window",
-            args.file.display(),
-            cut.longest
-        );
+    let cut = recording::cut(*window, out).map_err(|e| unusable(&e))?;
+    if cut.recorded.insns == 0 {
+        nothing(&args.file, cut.longest);
     }
     let r = cut.recorded;
     eprintln!("{}: {} instructions in {} bytes", args.output.display(), r.insns, r.bytes);

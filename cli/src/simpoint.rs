@@ -1,13 +1,13 @@
 //! `trapline simpoint`: from basic-block vectors to the windows that stand for the program.
 
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use consumer::recording;
+use consumer::recording::{self, Bounds, Window};
 use feeds::points::{self, Points, Settings};
 
 use crate::error::At;
@@ -98,9 +98,10 @@ fn cut(from: &Path, folder: &Path, points: &Points) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for (cluster, p) in points.points.iter().enumerate() {
         let path = folder.join(format!("point-{cluster}.trapline"));
-        let input = BufReader::with_capacity(1 << 20, File::open(from).at("read", from)?);
+        let bounds = Bounds::Insns(p.start..p.start.saturating_add(p.insns));
+        let window = Window::of_file(File::open(from).at("read", from)?, from, &bounds).map_err(|e| unusable(&e))?;
         let out = BufWriter::new(File::create(&path).at("write", &path)?);
-        let cut = recording::cut(Box::new(input), from, Box::new(out), p.start, p.insns).map_err(|e| unusable(&e))?;
+        let cut = recording::cut(window, Box::new(out)).map_err(|e| unusable(&e))?;
         if cut.longest < p.start + p.insns {
             return Err(Error::Usage {
                 what: format!(

@@ -2,8 +2,8 @@
 #![cfg(feature = "recording")]
 
 use consumer::layout::kind;
-use consumer::recording::{self, Frames, Metadata, Recorder, Recording, Tee};
-use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, store};
+use consumer::recording::{self, Bounds, Frames, Metadata, Recorder, Recording, Tee, Window};
+use consumer::testing::{ChunkBuilder, Parts, TableBuilder, insn, load, part, store, stream};
 use consumer::{Chunk, Consumer, Error, Item, Options, Stream, Table, run};
 use std::io::{Cursor, Write};
 use std::path::Path;
@@ -223,4 +223,125 @@ fn other_versions_are_refused_by_name() {
     bytes[8] = 1;
     bytes[12] ^= 1;
     assert!(play(&bytes).0.unwrap_err().to_string().contains("byte order"));
+}
+
+/// Two streams in turns, three instructions a chunk; every third chunk has an event, too.
+fn long() -> Vec<u8> {
+    let mut table = TableBuilder::new("x86_64", 8, false);
+    let a = table.block(0x1000, &[insn(&[0x8b, 7], &[load(4)]), insn(&[0x89, 6], &[store(4)])]);
+    let b = table.block(0x2000, &[insn(&[0x90], &[])]);
+    let table = table.finish();
+    let streams = [stream(0), stream(1)];
+    let parts = (0..24u64).map(|i| {
+        let mut chunk = ChunkBuilder::new().block(a, &[i, i + 1]);
+        if i % 3 == 0 {
+            chunk = chunk.record(kind::MUNMAP, &[i, 1]);
+        }
+        part(&streams[i as usize % 2], &table, i / 2, &chunk.block(b, &[]).words())
+    });
+    let file = Shared::default();
+    let mut recorder = Recorder::new(Box::new(file.clone()), &Metadata::default(), 1).unwrap();
+    let mut parts = Parts::of(parts.collect());
+    run(&mut Tee::new(&mut parts, &mut recorder), &Lines, &mut String::new(), &Options { workers: 1 }).unwrap();
+    recorder.finish().unwrap();
+    let bytes = file.0.lock().unwrap().clone();
+    bytes
+}
+
+fn on_disk(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn seen(mut window: Window) -> Result<String, Error> {
+    let mut seen = String::new();
+    run(&mut window, &Lines, &mut seen, &Options { workers: 1 })?;
+    match window.recording().damage() {
+        Some(damage) => Err(Error::Consumer(format!("{damage:?}"))),
+        None => Ok(seen),
+    }
+}
+
+/// By the index or from the front: the same, whatever the window.
+#[test]
+fn windows_by_the_index() {
+    let bytes = long();
+    let path = Path::new("t");
+    for from in 0..=40u64 {
+        for count in [0, 1, 2, 3, 7, 40, u64::MAX] {
+            let range = from..from.saturating_add(count);
+            let front = Window::of(Box::new(Cursor::new(bytes.clone())), path, range.clone()).unwrap();
+            let direct = Window::of_file(on_disk(&bytes), path, &Bounds::Insns(range)).unwrap();
+            assert_eq!(seen(front).unwrap(), seen(direct).unwrap(), "{from} {count}");
+        }
+    }
+    // What has no index is read from the front.
+    let cut_off = &bytes[..bytes.len() - 40];
+    let window = Window::of_file(on_disk(cut_off), path, &Bounds::Insns(20..22)).unwrap();
+    assert!(seen(window).unwrap_err().to_string().contains("without an index"));
+}
+
+/// What is not wanted is not read: damage there is not met. What is wanted, and events from before, are.
+#[test]
+fn chunks_outside_of_a_window_are_passed_over() {
+    let bytes = long();
+    let path = Path::new("t");
+    let mut frames = Frames::new(Cursor::new(&bytes), path).unwrap();
+    let mut chunks = Vec::new();
+    while let Some(f) = frames.next_frame().unwrap() {
+        if f.kind == recording::kind::PREDICTED {
+            chunks.push((f.offset + f.length - 1) as usize);
+        }
+    }
+    // Of each stream instructions 18 to 20: chunks 12 and 13. The one before may have an instruction's first part. Those that a third divides have events.
+    let met: Vec<usize> = (0..chunks.len())
+        .filter(|i| {
+            let mut damaged = bytes.clone();
+            damaged[chunks[*i]] ^= 1;
+            seen(Window::of_file(on_disk(&damaged), path, &Bounds::Insns(18..21)).unwrap()).is_err()
+        })
+        .collect();
+    assert_eq!(met, [0, 3, 6, 9, 10, 11, 12, 13, 14, 15]);
+    // An index that does not fit is said to be wrong: here of chunk 4, which is passed over.
+    let mut wrong = bytes[..16].to_vec();
+    let mut frames = Frames::new(Cursor::new(&bytes), path).unwrap();
+    while let Some(mut f) = frames.next_frame().unwrap() {
+        if f.kind == recording::kind::INDEX {
+            f.body[4 * 32 + 16] += 1;
+            wrong.extend(frame(&f));
+        } else {
+            wrong.extend(&bytes[f.offset as usize..(f.offset + f.length) as usize]);
+        }
+    }
+    let said = seen(Window::of_file(on_disk(&wrong), path, &Bounds::Insns(18..21)).unwrap()).unwrap_err();
+    assert!(said.to_string().contains("the index says 7 instructions"), "{said}");
+}
+
+/// In time by chunks: from the first one that was handed over then.
+#[test]
+fn windows_in_time() {
+    let bytes = long();
+    let path = Path::new("t");
+    let mut frames = Frames::new(Cursor::new(&bytes), path).unwrap();
+    let mut times = Vec::new();
+    while let Some(f) = frames.next_frame().unwrap() {
+        if f.kind == recording::kind::PREDICTED {
+            times.push(u64::from_le_bytes(f.body[16..24].try_into().unwrap()));
+        }
+    }
+    for bytes in [&bytes[..], &bytes[..bytes.len() - 40]] {
+        let time = times[6]..times[14];
+        let shown = |time| {
+            let mut window = Window::of_file(on_disk(bytes), path, &Bounds::Time(time)).unwrap();
+            let mut seen = String::new();
+            run(&mut window, &Lines, &mut seen, &Options { workers: 1 }).unwrap();
+            seen
+        };
+        // Of chunks 6 to 13 all loads.
+        let seen = shown(time);
+        let loads: Vec<u64> = (0..24).filter(|i| seen.contains(&format!("[{i:x}, {:x}]", i + 1))).collect();
+        assert_eq!(loads, (6..14).collect::<Vec<_>>(), "{seen}");
+        assert!(!shown(u64::MAX - 1..u64::MAX).contains("[0, 1]"));
+    }
 }

@@ -127,10 +127,27 @@ fn windows_are_exact() {
             assert!(by_fetch(&got) == want, "{name} {isa:?}: {count} from {from}");
             // Nothing is unexplained in it.
             replay(&window, &["--analyzer", "check"]).code(0);
+            // Played back without being cut out first it is the same.
+            let part = ["--from", &from_text, "--count", &count_text];
+            let args = ["--analyzer", "trace", "--format", "json", "-o", "-"];
+            let direct = replay(&file, &[&args[..], &part].concat()).code(0).out();
+            assert!(direct == got, "{name} {isa:?}: {count} from {from}, directly");
+            let piped = command(&[&["replay", "-"], &args[..], &part].concat())
+                .stdin(std::fs::File::open(&file).unwrap())
+                .output()
+                .unwrap();
+            assert!(piped.stdout == got.as_bytes(), "{name} {isa:?}: {count} from {from}, from a pipe");
         }
         let far = (whole.len() + 5).to_string();
         let f = within(LIMIT, &mut command(&["cut", text(&file), "--from", &far, "-o", text(&window)])).code(0);
         assert!(f.err().contains("nothing is in the window"), "{}", f.err());
+        let f = replay(&file, &["--from", &far]).code(0);
+        assert!(f.err().contains("nothing is in the window"), "{}", f.err());
+        // In time: all of it, and nothing.
+        let timed = |args: &[&str]| replay(&file, &[&["--format", "json"], args].concat()).code(0).err();
+        let insns = format!("\"insns\":{}", whole.len());
+        assert!(timed(&["--after", "0"]).contains(&insns) && timed(&["--before", "1000"]).contains(&insns));
+        assert!(timed(&["--after", "1000"]).contains("nothing is in the window"));
     }
 }
 
@@ -222,6 +239,12 @@ fn what_is_cut_off_or_damaged_is_said() {
     assert!(f.err().contains("/nowhere/t"), "{}", f.err());
     let f = within(LIMIT, &mut command(&["cut", text(&file), "-o", text(&file)])).code(125);
     assert!(f.err().contains("into itself"), "{}", f.err());
+    let f = within(LIMIT, &mut command(&["cut", text(&file), "-o", "/nowhere/t"])).code(125);
+    assert!(f.err().contains("what to cut out") && f.err().contains("--from N"), "{}", f.err());
+    let f = replay(Path::new("-"), &["--after", "1"]).code(125);
+    assert!(f.err().contains("a pipe is not"), "{}", f.err());
+    let f = replay(&file, &["--after=-1"]).code(125);
+    assert!(f.err().contains("--after -1: no time"), "{}", f.err());
 }
 
 /// A full disk ends the run with the disk's own words.

@@ -4,15 +4,19 @@
 //! * What happened before the window stays if it is no block: mappings, names, what there is to know of a process. What happened after it goes.
 //! * A block that the window's beginning cuts goes on at an instruction, as blocks do that cross the end of a chunk ([`layout::kind::CONT`]); one that its
 //!   end cuts is left there. What lies outside of the window is not played back.
+//! * Chunks of which nothing is wanted are passed over, if the file has an index and is no pipe.
 //! * The window begins with a start of tracing and ends with a stop, as if the guest had asked for it: a reader knows that there is something before and after.
 
-use super::{Frames, Metadata, Recorded, Recorder, kind};
+use super::index::Wanted;
+use super::{Bounds, Frames, Index, Metadata, Recorded, Recorder, kind};
 use crate::layout::{self, EXECUTED_SHIFT, FLAG_PARTIAL, WORDS_SHIFT};
 use crate::recording::read::Recording;
 use crate::{BlockExec, Chunk, Error, Item, Polled, Source, Status};
 use pipe::receiver::Part;
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,49 +39,118 @@ struct Progress {
     stopped: bool,
 }
 
-/// Writes instructions `from` to before `from + count` of each stream of the recording `input` to `out`.
+/// A window of a recording, as a source.
+pub struct Window {
+    source: Recording,
+    wanted: Wanted,
+    streams: HashMap<usize, Progress>,
+}
+
+impl Window {
+    /// What `bounds` say of the recording `file`. Chunks that lie outside are not read, if the recording has its index; for bounds in time the file is read
+    /// twice if it has none.
+    ///
+    /// # Errors
+    /// If it is no recording, or of another version or host.
+    pub fn of_file(mut file: File, path: &Path, bounds: &Bounds) -> Result<Window, Error> {
+        let index = match (Index::at_end(&mut file), bounds) {
+            (Some(index), _) => index,
+            (None, Bounds::Insns(_)) => Index::default(),
+            (None, Bounds::Time(_)) => {
+                file.rewind()?;
+                Index::scan(BufReader::new(&file), path)?
+            }
+        };
+        file.rewind()?;
+        let wanted = index.wanted(bounds);
+        let source = Recording::without(BufReader::with_capacity(1 << 16, file), path, index.passed(&wanted))?;
+        Ok(Window { source, wanted, streams: HashMap::new() })
+    }
+
+    /// Instructions `range` of each stream of what `from` gives.
+    ///
+    /// # Errors
+    /// If it is no recording, or of another version or host.
+    pub fn of(from: Box<dyn Read + Send>, path: &Path, range: Range<u64>) -> Result<Window, Error> {
+        let wanted = Index::default().wanted(&Bounds::Insns(range));
+        Ok(Window { source: Recording::new(from, path)?, wanted, streams: HashMap::new() })
+    }
+
+    /// What is played back.
+    pub fn recording(&self) -> &Recording {
+        &self.source
+    }
+
+    /// No instruction was in the window, as far as it was read.
+    pub fn is_empty(&self) -> bool {
+        !self.streams.values().any(|p| p.started)
+    }
+
+    /// Instructions of the longest stream, as far as it was read.
+    pub fn longest(&self) -> u64 {
+        self.streams.values().map(|p| p.insns).max().unwrap_or(0)
+    }
+}
+
+impl Source for Window {
+    fn poll(&mut self) -> Result<Polled, Error> {
+        loop {
+            let part = match self.source.poll()? {
+                Polled::Part(part) => part,
+                other => return Ok(other),
+            };
+            let number = part.stream.number;
+            let progress = self.streams.entry(number).or_default();
+            progress.insns = self.source.before();
+            let words = within(&part, progress, &self.wanted.of(number))?;
+            if !words.is_empty() || part.lost > 0 {
+                let words: Arc<[AtomicU64]> = words.into_iter().map(AtomicU64::new).collect();
+                let mut new = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
+                (new.order, new.lost, new.last_of_chunk) = (part.order, part.lost, part.last_of_chunk);
+                return Ok(Polled::Part(new));
+            }
+        }
+    }
+
+    fn wait(&self) {
+        self.source.wait();
+    }
+
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.source.ringer()
+    }
+}
+
+/// Writes a window to `out`.
 ///
 /// # Errors
-/// If the input is no recording or damaged within the window, or the output cannot be written.
-pub fn cut(
-    input: Box<dyn Read + Send>,
-    path: &Path,
-    out: Box<dyn Write + Send>,
-    from: u64,
-    count: u64,
-) -> Result<Cut, Error> {
-    let mut source = Recording::new(input, path)?;
-    let mut metadata: Metadata = source.metadata().unwrap_or_default();
-    metadata.more.insert("cut".into(), format!("{count} instructions from {from}"));
+/// If the recording is damaged within the window, or the output cannot be written.
+pub fn cut(mut window: Window, out: Box<dyn Write + Send>) -> Result<Cut, Error> {
+    let mut metadata: Metadata = window.source.metadata().unwrap_or_default();
+    let all = &window.wanted.all;
+    let what = match all.start {
+        u64::MAX => "by time".into(),
+        from => format!("{} instructions from {from}", all.end - from),
+    };
+    metadata.more.insert("cut".into(), what);
     let mut recorder = Recorder::new(out, &metadata, 1)?;
-    let window = from..from.saturating_add(count);
-    let mut streams: HashMap<usize, Progress> = HashMap::new();
     loop {
-        match source.poll()? {
-            Polled::Part(part) => {
-                let progress = streams.entry(part.stream.number).or_default();
-                let words = within(&part, progress, &window)?;
-                if !words.is_empty() || part.lost > 0 {
-                    let words: Arc<[AtomicU64]> = words.into_iter().map(AtomicU64::new).collect();
-                    let mut new = Part::owned(part.stream.clone(), part.table.clone(), part.chunk, words);
-                    (new.order, new.lost, new.last_of_chunk) = (part.order, part.lost, part.last_of_chunk);
-                    recorder.part(&new)?;
-                }
-            }
+        match window.poll()? {
+            Polled::Part(part) => recorder.part(&part)?,
             Polled::Ended(stream) => recorder.ended(&stream)?,
-            Polled::Nothing => source.wait(),
+            Polled::Nothing => window.wait(),
             Polled::End => break,
         }
     }
-    if let Some(damage) = source.damage().filter(|d| !d.cut_off) {
-        return Err(Error::Consumer(format!("{}: at byte {}: {}", path.display(), damage.offset, damage.what)));
+    if let Some(damage) = window.source.damage().filter(|d| !d.cut_off) {
+        let path = window.source.path().display();
+        return Err(Error::Consumer(format!("{path}: at byte {}: {}", damage.offset, damage.what)));
     }
-    let longest = streams.values().map(|p| p.insns).max().unwrap_or(0);
-    Ok(Cut { recorded: recorder.finish()?, longest })
+    Ok(Cut { recorded: recorder.finish()?, longest: window.longest() })
 }
 
 /// The words of a part that lie in the window, or are no blocks and lie before its end.
-fn within(part: &Part, progress: &mut Progress, window: &std::ops::Range<u64>) -> Result<Vec<u64>, Error> {
+fn within(part: &Part, progress: &mut Progress, window: &Range<u64>) -> Result<Vec<u64>, Error> {
     let chunk = Chunk::new(part);
     let all = part.words();
     let mut out = Vec::new();
@@ -96,13 +169,7 @@ fn within(part: &Part, progress: &mut Progress, window: &std::ops::Range<u64>) -
     Ok(out)
 }
 
-fn put_block(
-    block: &BlockExec<'_>,
-    words: &[u64],
-    progress: &mut Progress,
-    window: &std::ops::Range<u64>,
-    out: &mut Vec<u64>,
-) {
+fn put_block(block: &BlockExec<'_>, words: &[u64], progress: &mut Progress, window: &Range<u64>, out: &mut Vec<u64>) {
     let traced = |i: usize| block.info().insns.get(i).is_some_and(|i| i.is_traced());
     let (first, retired_end) = (block.start(), block.start() + block.retired());
     let before = progress.insns;

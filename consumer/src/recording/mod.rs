@@ -16,7 +16,7 @@
 //! | 4 stream | stream | | JSON: [`StreamRecord`] |
 //! | 5 chunk | stream | instructions that retired in it; chunks lost before it | u64 number in the stream, u64 order, u64 nanoseconds since the recording began, u64 flags (bit 0: nothing of the chunk follows), then the words of the pipe's chunk |
 //! | 6 ended | stream | | |
-//! | 7 index | 0 | | for each chunk frame: u64 offset in the file, u64 stream, u64 instructions of the stream before it, u64 nanoseconds |
+//! | 7 index | 0 | | for each chunk frame: u64 offset in the file, u64 stream (bit 32: there are only instructions in it, and none were lost before), u64 instructions of the stream before it, u64 nanoseconds |
 //! | 8 end | 0 | offset of the index | |
 //! | 9 chunk | as 5 | as 5 | u64 number, order, nanoseconds and flags as in 5, then the words' differences from what was expected (`predict.rs`) |
 //!
@@ -26,11 +26,13 @@
 //! * Words are those of the recording host, and so is the order of bytes packed in them: hosts of the other order refuse the file.
 
 mod cut;
+mod index;
 mod predict;
 mod read;
 mod write;
 
-pub use cut::{Cut, cut, dump};
+pub use cut::{Cut, Window, cut, dump};
+pub use index::{Bounds, Index};
 pub use read::{Damage, Frame, Frames, Recording, Summary as RecordingSummary, summary};
 pub use write::{Recorded, Recorder, Tee};
 
@@ -51,6 +53,9 @@ pub const FRAME: usize = 32;
 const CHUNK_HEADER: usize = 32;
 /// No frame is longer unpacked.
 pub const MOST: u32 = 1 << 28;
+
+/// In the index, with the stream: the chunk has only instructions, and none were lost before it.
+const PLAIN: u64 = 1 << 32;
 
 /// Kinds of frames.
 #[allow(missing_docs)]

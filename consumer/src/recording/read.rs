@@ -9,7 +9,8 @@ use crate::{Error, Polled, Source};
 use pipe::receiver::{Part, ProcessInfo, StreamInfo};
 use pipe::table::{Table, TableImage};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -42,6 +43,8 @@ pub struct Frame {
     pub length: u64,
     /// What is in it.
     pub body: Vec<u8>,
+    /// It is a chunk that was passed over: its body was not read.
+    passed: Option<u64>,
 }
 
 impl Frame {
@@ -65,6 +68,10 @@ pub struct Frames<R> {
     ended: bool,
     /// Kept, since its memory takes longer to make than to use.
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    /// Chunks that nobody wants, by where they begin, and the instructions of their streams before them; those that are to come.
+    passed: std::iter::Peekable<std::vec::IntoIter<(u64, u64)>>,
+    /// How bytes are passed over.
+    pass: fn(&mut R, u64) -> io::Result<()>,
 }
 
 fn damage(offset: u64, what: impl Into<String>) -> Damage {
@@ -108,7 +115,25 @@ impl<R: Read> Frames<R> {
         if u(12) != big {
             return Err(bad("recorded on a host of the other byte order: play it back on one like that".into()));
         }
-        Ok(Frames { from, at: HEADER as u64, path: path.to_path_buf(), over: false, ended: false, zstd: None })
+        Ok(Self::at(from, HEADER as u64, path))
+    }
+
+    fn at(from: R, at: u64, path: &Path) -> Frames<R> {
+        Frames {
+            from,
+            at,
+            path: path.to_path_buf(),
+            over: false,
+            ended: false,
+            zstd: None,
+            passed: Vec::new().into_iter().peekable(),
+            pass: |from, n| io::copy(&mut from.take(n), &mut io::sink()).map(drop),
+        }
+    }
+
+    /// The frame that `from` gives, which begins at `offset` of its file.
+    pub(super) fn single(from: R, offset: u64) -> Option<Frame> {
+        Self::at(from, offset, Path::new("")).next_frame().ok().flatten()
     }
 
     /// The next frame; `None` at the end, which was the file's own if [`Frames::ended`].
@@ -155,6 +180,14 @@ impl<R: Read> Frames<R> {
         if head.packed > MOST || head.unpacked > MOST || !(kind::METADATA..=kind::LAST).contains(&head.kind) {
             return Err(damage(offset, "no frame begins there"));
         }
+        let length = FRAME as u64 + u64::from(head.packed);
+        let passed = self.passed.next_if(|p| p.0 <= offset).filter(|p| p.0 == offset).map(|p| p.1);
+        if passed.is_some() && matches!(head.kind, kind::CHUNK | kind::PREDICTED) {
+            (self.pass)(&mut self.from, head.packed.into()).map_err(io)?;
+            self.at += length;
+            let (kind, number, a, b) = (head.kind, head.number, head.a, head.b);
+            return Ok(Some(Frame { offset, kind, number, a, b, length, body: Vec::new(), passed }));
+        }
         let mut body = Vec::new();
         // Not more than there is, whatever the header says.
         let n = (&mut self.from).take(head.packed.into()).read_to_end(&mut body).map_err(io)?;
@@ -170,10 +203,10 @@ impl<R: Read> Frames<R> {
                 .filter(|b| b.len() == head.unpacked as usize)
                 .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
         }
-        let length = FRAME as u64 + u64::from(head.packed);
         self.at += length;
         self.ended = head.kind == kind::END;
-        Ok(Some(Frame { offset, kind: head.kind, number: head.number, a: head.a, b: head.b, length, body }))
+        let (kind, number, a, b) = (head.kind, head.number, head.a, head.b);
+        Ok(Some(Frame { offset, kind, number, a, b, length, body, passed: None }))
     }
 }
 
@@ -184,14 +217,16 @@ struct State {
     tables: BTreeMap<u32, (TableImage, Option<Arc<Table>>)>,
     processes: BTreeMap<u32, Arc<ProcessInfo>>,
     streams: BTreeMap<u32, (Arc<StreamInfo>, u32)>,
+    /// Instructions of each so far.
+    insns: BTreeMap<u32, u64>,
     /// Those that have not ended.
     open: Vec<u32>,
     predictor: Option<Predictor>,
 }
 
 impl State {
-    /// What a frame brings, if anything.
-    fn take(&mut self, frame: &Frame) -> Result<Option<Polled>, Damage> {
+    /// What a frame brings, if anything; of a part with the instructions of its stream before it.
+    fn take(&mut self, frame: &Frame) -> Result<Option<(Polled, u64)>, Damage> {
         let bad = |what: String| damage(frame.offset, what);
         match frame.kind {
             kind::METADATA => self.metadata = Some(json(frame)?),
@@ -248,11 +283,22 @@ impl State {
                     self.open.push(frame.number);
                 }
             }
-            kind::CHUNK | kind::PREDICTED => return self.chunk(frame).map(|p| Some(Polled::Part(p))),
+            kind::CHUNK | kind::PREDICTED => {
+                let insns = self.insns.entry(frame.number).or_default();
+                let before = *insns;
+                *insns = before.saturating_add(frame.a);
+                return match frame.passed {
+                    Some(said) if said == before => Ok(None),
+                    Some(said) => {
+                        Err(bad(format!("the index says {said} instructions before this, there are {before}")))
+                    }
+                    None => self.chunk(frame).map(|p| Some((Polled::Part(p), before))),
+                };
+            }
             kind::ENDED => {
                 if let Some(i) = self.open.iter().position(|n| *n == frame.number) {
                     self.open.remove(i);
-                    return Ok(self.streams.get(&frame.number).map(|s| Polled::Ended(s.0.clone())));
+                    return Ok(self.streams.get(&frame.number).map(|s| (Polled::Ended(s.0.clone()), 0)));
                 }
             }
             _ => {}
@@ -303,7 +349,7 @@ const AHEAD: usize = 16;
 
 #[derive(Default)]
 struct Queue {
-    ready: VecDeque<Polled>,
+    ready: VecDeque<(Polled, u64)>,
     metadata: Option<Metadata>,
     damage: Option<Damage>,
     /// Rings, and the reader's end.
@@ -323,7 +369,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(|e| e.into_inner())
     }
     /// `false`: nobody wants more.
-    fn give(&self, polled: Polled) -> bool {
+    fn give(&self, polled: (Polled, u64)) -> bool {
         let mut queue = self.lock();
         while queue.ready.len() >= AHEAD && !queue.closed {
             queue = self.changed.wait(queue).unwrap_or_else(|e| e.into_inner());
@@ -340,7 +386,9 @@ impl Shared {
 /// A recording that is played back. Frames are read and unpacked by a thread of their own.
 pub struct Recording {
     shared: Arc<Shared>,
+    path: PathBuf,
     rings: u64,
+    before: u64,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -350,11 +398,32 @@ impl Recording {
     /// # Errors
     /// If it is no recording, or of another version or host.
     pub fn new(from: Box<dyn Read + Send>, path: &Path) -> Result<Recording, Error> {
-        let frames = Frames::new(from, path)?;
+        Ok(Self::of(Frames::new(from, path)?))
+    }
+
+    /// Plays back what `file` has but for the chunks that `passed` names.
+    pub(super) fn without(file: BufReader<File>, path: &Path, passed: Vec<(u64, u64)>) -> Result<Recording, Error> {
+        let mut frames = Frames::new(file, path)?;
+        frames.passed = passed.into_iter().peekable();
+        frames.pass = |file, n| file.seek_relative(n as i64);
+        Ok(Self::of(frames))
+    }
+
+    fn of<R: Read + Send + 'static>(frames: Frames<R>) -> Recording {
         let shared = Arc::new(Shared::default());
-        let to = shared.clone();
+        let (to, path) = (shared.clone(), frames.path.clone());
         let thread = std::thread::spawn(move || play(frames, &to));
-        Ok(Recording { shared, rings: 0, thread: Some(thread) })
+        Recording { shared, path, rings: 0, before: 0, thread: Some(thread) }
+    }
+
+    /// The file's path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Instructions of its stream before the part that was handed out last.
+    pub(super) fn before(&self) -> u64 {
+        self.before
     }
 
     /// What the recording says of itself; known once the first part is there.
@@ -392,7 +461,7 @@ fn play<R: Read>(mut frames: Frames<R>, to: &Shared) {
     // What was cut off ends there, too.
     for number in std::mem::take(&mut state.open) {
         if let Some((stream, _)) = state.streams.get(&number)
-            && !to.give(Polled::Ended(stream.clone()))
+            && !to.give((Polled::Ended(stream.clone()), 0))
         {
             break;
         }
@@ -408,7 +477,10 @@ impl Source for Recording {
         let mut queue = self.shared.lock();
         self.rings = queue.rings;
         let polled = match queue.ready.pop_front() {
-            Some(polled) => polled,
+            Some((polled, before)) => {
+                self.before = before;
+                polled
+            }
             None if queue.over => Polled::End,
             None => Polled::Nothing,
         };

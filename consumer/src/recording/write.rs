@@ -7,7 +7,7 @@
 //! * What is under way is bounded: a slow disk holds the guest.
 
 use super::predict::Predictor;
-use super::{CHUNK_HEADER, Head, Metadata, Packing, ProcessRecord, StreamRecord, header, kind, words_to_bytes};
+use super::{CHUNK_HEADER, Head, Metadata, PLAIN, Packing, ProcessRecord, StreamRecord, header, kind, words_to_bytes};
 use crate::layout::{EXECUTED_MASK, EXECUTED_SHIFT, kind as record};
 use crate::{Chunk, Error, Event, Item, Polled, Source, Tally};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -52,7 +52,16 @@ impl Job {
 }
 
 enum Done {
-    Chunk { stream: Arc<StreamInfo>, table: Arc<Table>, insns: u64, at_ns: u64, unpacked: u64, bytes: Vec<u8> },
+    Chunk {
+        stream: Arc<StreamInfo>,
+        table: Arc<Table>,
+        insns: u64,
+        /// Nothing of it is missed by who does not want its instructions.
+        plain: bool,
+        at_ns: u64,
+        unpacked: u64,
+        bytes: Vec<u8>,
+    },
     Ended(Arc<StreamInfo>),
 }
 
@@ -220,7 +229,7 @@ impl Packer {
         self.bytes.clear();
         words_to_bytes([part.chunk, part.order, at_ns, u64::from(part.last_of_chunk)].into_iter(), &mut self.bytes);
         // Instructions are counted on the way, but for what is not worth it.
-        let (mut insns, mut intricate) = (0, false);
+        let (mut insns, mut intricate, mut events) = (0, false, false);
         let tally = &mut self.tally;
         self.predictor.pack(table, words, &mut self.bytes, |word, head| match head {
             Some(head) if word >> 32 == 0 => tally.add_number(head.number()),
@@ -230,7 +239,10 @@ impl Packer {
                 insns += of.iter().take(executed).filter(|i| i.is_traced()).count() as u64;
             }
             None => {
-                intricate |= matches!((word >> 32) as u8, record::CONT | record::ONCE | record::REGS | record::USER)
+                let kind = (word >> 32) as u8;
+                let of_insns = matches!(kind, record::CONT | record::ONCE | record::REGS | record::USER);
+                intricate |= of_insns;
+                events |= !of_insns && kind != record::ACCESS;
             }
         });
         tally.finish(table, |_, sums| insns += sums.insns);
@@ -248,6 +260,7 @@ impl Packer {
             stream: part.stream.clone(),
             table: part.table.clone(),
             insns,
+            plain: !events && lost == 0,
             at_ns,
             unpacked: (CHUNK_HEADER + words.len() * 8) as u64,
             bytes: self.packing.frame(head, &self.bytes),
@@ -352,11 +365,12 @@ impl Writer {
                     .frame(Head { kind: kind::ENDED, number: stream.number as u32, ..Head::default() }, &[]);
                 self.put(&bytes)
             }
-            Done::Chunk { stream, table, insns, at_ns, unpacked, bytes } => {
+            Done::Chunk { stream, table, insns, plain, at_ns, unpacked, bytes } => {
                 self.introduce(&stream, &table)?;
                 self.blocks(&table)?;
                 let before = self.streams.entry(stream.number).or_default();
-                self.index.push([self.at, stream.number as u64, *before, at_ns]);
+                let plain = if plain { PLAIN } else { 0 };
+                self.index.push([self.at, stream.number as u64 | plain, *before, at_ns]);
                 *before += insns;
                 self.recorded.insns += insns;
                 self.recorded.unpacked += unpacked;
