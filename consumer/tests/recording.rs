@@ -97,6 +97,29 @@ fn play(bytes: &[u8]) -> (Result<String, Error>, Option<recording::Damage>) {
     (played.map(|_| seen), recording.damage())
 }
 
+/// Unpacked by threads of their own: the same, whole, cut off and damaged.
+#[test]
+fn unpacked_by_threads() {
+    let bytes = long();
+    let played = |bytes: &[u8], threads| {
+        let frames = Frames::new(Cursor::new(bytes.to_vec()), Path::new("t")).unwrap();
+        let mut recording = Recording::with_threads(frames, threads);
+        let mut seen = String::new();
+        run(&mut recording, &Lines, &mut seen, &Options { workers: 1 }).unwrap();
+        (seen, recording.damage())
+    };
+    assert_eq!(played(&bytes, 0).1, None);
+    for end in (100..=bytes.len()).step_by(97).chain([bytes.len()]) {
+        let mut damaged = bytes.clone();
+        damaged[end - 1] ^= 0x40;
+        for bytes in [&bytes[..end], &damaged] {
+            let plain = played(bytes, 0);
+            assert_eq!(played(bytes, 1), plain, "{end}");
+            assert_eq!(played(bytes, 3), plain, "{end}");
+        }
+    }
+}
+
 #[test]
 fn played_back_as_it_was_seen() {
     let (bytes, seen) = recorded();

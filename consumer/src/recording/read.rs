@@ -6,6 +6,7 @@ use super::{
     bytes_to_words, checksum, kind,
 };
 use crate::{Error, Polled, Source};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use pipe::receiver::{Part, ProcessInfo, StreamInfo};
 use pipe::table::{Table, TableImage};
 use std::collections::{BTreeMap, VecDeque};
@@ -66,8 +67,7 @@ pub struct Frames<R> {
     over: bool,
     /// The frame of the end was there.
     ended: bool,
-    /// Kept, since its memory takes longer to make than to use.
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    unpacker: Unpacker,
     /// Chunks that nobody wants, by where they begin, and the instructions of their streams before them; those that are to come.
     passed: std::iter::Peekable<std::vec::IntoIter<(u64, u64)>>,
     /// How bytes are passed over.
@@ -125,7 +125,7 @@ impl<R: Read> Frames<R> {
             path: path.to_path_buf(),
             over: false,
             ended: false,
-            zstd: None,
+            unpacker: Unpacker::default(),
             passed: Vec::new().into_iter().peekable(),
             pass: |from, n| io::copy(&mut from.take(n), &mut io::sink()).map(drop),
         }
@@ -141,7 +141,8 @@ impl<R: Read> Frames<R> {
         if self.over {
             return Ok(None);
         }
-        let read = self.read();
+        let packed = self.packed();
+        let read = packed.and_then(|packed| packed.map(|p| p.open(&mut self.unpacker)).transpose());
         self.over = !matches!(read, Ok(Some(_)));
         read
     }
@@ -156,14 +157,8 @@ impl<R: Read> Frames<R> {
         self.at
     }
 
-    fn unpack(&mut self, packed: &[u8], most: usize) -> Option<Vec<u8>> {
-        if self.zstd.is_none() {
-            self.zstd = zstd::bulk::Decompressor::new().ok();
-        }
-        self.zstd.as_mut()?.decompress(packed, most).ok()
-    }
-
-    fn read(&mut self) -> Result<Option<Frame>, Damage> {
+    /// The next frame as it is in the file.
+    fn packed(&mut self) -> Result<Option<Packed>, Damage> {
         let offset = self.at;
         let io = |e: io::Error| damage(offset, format!("it cannot be read: {e}"));
         let cut_off = || Damage { offset, what: "the file ends there, without an index".into(), cut_off: true };
@@ -176,38 +171,103 @@ impl<R: Read> Frames<R> {
         if self.ended {
             return Err(damage(offset, "something follows the recording's end"));
         }
-        let (head, sum) = Head::parse(&h);
+        let (head, _) = Head::parse(&h);
         if head.packed > MOST || head.unpacked > MOST || !(kind::METADATA..=kind::LAST).contains(&head.kind) {
             return Err(damage(offset, "no frame begins there"));
         }
-        let length = FRAME as u64 + u64::from(head.packed);
         let passed = self.passed.next_if(|p| p.0 <= offset).filter(|p| p.0 == offset).map(|p| p.1);
-        if passed.is_some() && matches!(head.kind, kind::CHUNK | kind::PREDICTED) {
-            (self.pass)(&mut self.from, head.packed.into()).map_err(io)?;
-            self.at += length;
-            let (kind, number, a, b) = (head.kind, head.number, head.a, head.b);
-            return Ok(Some(Frame { offset, kind, number, a, b, length, body: Vec::new(), passed }));
-        }
+        let passed = passed.filter(|_| is_chunk(head.kind));
         let mut body = Vec::new();
-        // Not more than there is, whatever the header says.
-        let n = (&mut self.from).take(head.packed.into()).read_to_end(&mut body).map_err(io)?;
-        if n < head.packed as usize {
-            return Err(cut_off());
+        if passed.is_some() {
+            (self.pass)(&mut self.from, head.packed.into()).map_err(io)?;
+        } else {
+            // Not more than there is, whatever the header says.
+            let n = (&mut self.from).take(head.packed.into()).read_to_end(&mut body).map_err(io)?;
+            if n < head.packed as usize {
+                return Err(cut_off());
+            }
         }
-        if checksum(&h[..28], &body) != sum {
-            return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
-        }
-        if head.packed != head.unpacked {
-            body = self
-                .unpack(&body, head.unpacked as usize)
-                .filter(|b| b.len() == head.unpacked as usize)
-                .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
-        }
-        self.at += length;
+        self.at += FRAME as u64 + u64::from(head.packed);
         self.ended = head.kind == kind::END;
-        let (kind, number, a, b) = (head.kind, head.number, head.a, head.b);
-        Ok(Some(Frame { offset, kind, number, a, b, length, body, passed: None }))
+        Ok(Some(Packed { offset, h, head, body, passed }))
     }
+}
+
+fn is_chunk(kind: u32) -> bool {
+    matches!(kind, kind::CHUNK | kind::PREDICTED)
+}
+
+/// A frame as it is in the file.
+struct Packed {
+    offset: u64,
+    h: [u8; FRAME],
+    head: Head,
+    body: Vec<u8>,
+    passed: Option<u64>,
+}
+
+impl Packed {
+    /// Checks and unpacks it.
+    fn open(self, unpacker: &mut Unpacker) -> Result<Frame, Damage> {
+        let Packed { offset, h, head, mut body, passed } = self;
+        if passed.is_none() {
+            if checksum(&h[..28], &body) != Head::parse(&h).1 {
+                return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
+            }
+            if head.packed != head.unpacked {
+                body = unpacker
+                    .unpack(&body, head.unpacked as usize)
+                    .filter(|b| b.len() == head.unpacked as usize)
+                    .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
+            }
+        }
+        let length = FRAME as u64 + u64::from(head.packed);
+        Ok(Frame { offset, kind: head.kind, number: head.number, a: head.a, b: head.b, length, body, passed })
+    }
+}
+
+/// What unpacks. Kept, since its memory takes longer to make than to use.
+#[derive(Default)]
+struct Unpacker {
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    predictor: Option<Predictor>,
+}
+
+impl Unpacker {
+    fn unpack(&mut self, packed: &[u8], most: usize) -> Option<Vec<u8>> {
+        if self.zstd.is_none() {
+            self.zstd = zstd::bulk::Decompressor::new().ok();
+        }
+        self.zstd.as_mut()?.decompress(packed, most).ok()
+    }
+
+    /// The part that a chunk's frame is.
+    fn part(&mut self, frame: &Frame, place: &Place) -> Result<Part, Damage> {
+        let bad = |what: String| damage(frame.offset, what);
+        let Some((header, body)) = frame.body.split_at_checked(CHUNK_HEADER) else {
+            return Err(bad("a chunk is shorter than its header".into()));
+        };
+        let mut header = bytes_to_words(header);
+        let [chunk, order, _, flags] = std::array::from_fn(|_| header.next().unwrap_or(0));
+        let words: Arc<[AtomicU64]> = match frame.kind {
+            kind::PREDICTED => {
+                let words = self.predictor.get_or_insert_with(Predictor::default).unpack(&place.table, body);
+                words.map_err(|what| bad(what.into()))?
+            }
+            _ => bytes_to_words(body).map(AtomicU64::new).collect(),
+        };
+        let mut part = Part::owned(place.stream.clone(), place.table.clone(), chunk, words);
+        (part.order, part.lost, part.last_of_chunk) = (order, frame.b.into(), flags & 1 != 0);
+        Ok(part)
+    }
+}
+
+/// Where a chunk belongs.
+struct Place {
+    stream: Arc<StreamInfo>,
+    table: Arc<Table>,
+    /// Instructions of the stream before it.
+    before: u64,
 }
 
 /// What the frames before say.
@@ -221,12 +281,11 @@ struct State {
     insns: BTreeMap<u32, u64>,
     /// Those that have not ended.
     open: Vec<u32>,
-    predictor: Option<Predictor>,
 }
 
 impl State {
-    /// What a frame brings, if anything; of a part with the instructions of its stream before it.
-    fn take(&mut self, frame: &Frame) -> Result<Option<(Polled, u64)>, Damage> {
+    /// What a frame brings that is no chunk, if anything.
+    fn take(&mut self, frame: &Frame) -> Result<Option<Polled>, Damage> {
         let bad = |what: String| damage(frame.offset, what);
         match frame.kind {
             kind::METADATA => self.metadata = Some(json(frame)?),
@@ -283,22 +342,10 @@ impl State {
                     self.open.push(frame.number);
                 }
             }
-            kind::CHUNK | kind::PREDICTED => {
-                let insns = self.insns.entry(frame.number).or_default();
-                let before = *insns;
-                *insns = before.saturating_add(frame.a);
-                return match frame.passed {
-                    Some(said) if said == before => Ok(None),
-                    Some(said) => {
-                        Err(bad(format!("the index says {said} instructions before this, there are {before}")))
-                    }
-                    None => self.chunk(frame).map(|p| Some((Polled::Part(p), before))),
-                };
-            }
             kind::ENDED => {
                 if let Some(i) = self.open.iter().position(|n| *n == frame.number) {
                     self.open.remove(i);
-                    return Ok(self.streams.get(&frame.number).map(|s| (Polled::Ended(s.0.clone()), 0)));
+                    return Ok(self.streams.get(&frame.number).map(|s| Polled::Ended(s.0.clone())));
                 }
             }
             _ => {}
@@ -306,33 +353,31 @@ impl State {
         Ok(None)
     }
 
-    fn chunk(&mut self, frame: &Frame) -> Result<Part, Damage> {
+    /// Where a chunk belongs; `None` if it was passed over.
+    fn place(&mut self, frame: &Packed) -> Result<Option<Place>, Damage> {
         let bad = |what: String| damage(frame.offset, what);
+        let number = frame.head.number;
+        let insns = self.insns.entry(number).or_default();
+        let before = *insns;
+        *insns = before.saturating_add(frame.head.a);
+        match frame.passed {
+            Some(said) if said == before => return Ok(None),
+            Some(said) => {
+                return Err(bad(format!("the index says {said} instructions before this, there are {before}")));
+            }
+            None => {}
+        }
         let (stream, table) = self
             .streams
-            .get(&frame.number)
-            .ok_or_else(|| bad(format!("a chunk is of stream {}, which is not there", frame.number)))?;
+            .get(&number)
+            .ok_or_else(|| bad(format!("a chunk is of stream {number}, which is not there")))?;
         let (image, made) =
-            self.tables.get_mut(table).ok_or_else(|| bad(format!("stream {} has no block table", frame.number)))?;
+            self.tables.get_mut(table).ok_or_else(|| bad(format!("stream {number} has no block table")))?;
         let table = match made {
             Some(table) => table.clone(),
             None => made.insert(Arc::new(image.table().map_err(|e| bad(e.to_string()))?)).clone(),
         };
-        let Some((header, body)) = frame.body.split_at_checked(CHUNK_HEADER) else {
-            return Err(bad("a chunk is shorter than its header".into()));
-        };
-        let mut header = bytes_to_words(header);
-        let [chunk, order, _, flags] = std::array::from_fn(|_| header.next().unwrap_or(0));
-        let words: Arc<[AtomicU64]> = match frame.kind {
-            kind::PREDICTED => {
-                let words = self.predictor.get_or_insert_with(Predictor::default).unpack(&table, body);
-                words.map_err(|what| bad(what.into()))?
-            }
-            _ => bytes_to_words(body).map(AtomicU64::new).collect(),
-        };
-        let mut part = Part::owned(stream.clone(), table, chunk, words);
-        (part.order, part.lost, part.last_of_chunk) = (order, frame.b.into(), flags & 1 != 0);
-        Ok(part)
+        Ok(Some(Place { stream: stream.clone(), table, before }))
     }
 }
 
@@ -383,7 +428,7 @@ impl Shared {
     }
 }
 
-/// A recording that is played back. Frames are read and unpacked by a thread of their own.
+/// A recording that is played back. Frames are read by a thread of their own; where there are cores for it, others unpack them.
 pub struct Recording {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -410,9 +455,16 @@ impl Recording {
     }
 
     fn of<R: Read + Send + 'static>(frames: Frames<R>) -> Recording {
+        // One reads, one at least takes what is read.
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self::with_threads(frames, cores.saturating_sub(2).min(8))
+    }
+
+    /// Plays back `frames`. They are read by a thread of its own, and unpacked there if `threads` is 0, else by so many more.
+    pub fn with_threads<R: Read + Send + 'static>(frames: Frames<R>, threads: usize) -> Recording {
         let shared = Arc::new(Shared::default());
         let (to, path) = (shared.clone(), frames.path.clone());
-        let thread = std::thread::spawn(move || play(frames, &to));
+        let thread = std::thread::spawn(move || play(frames, &to, threads));
         Recording { shared, path, rings: 0, before: 0, thread: Some(thread) }
     }
 
@@ -441,28 +493,91 @@ impl Recording {
     }
 }
 
-fn play<R: Read>(mut frames: Frames<R>, to: &Shared) {
-    let mut state = State::default();
-    let mut play = || -> Result<bool, Damage> {
-        while let Some(frame) = frames.next_frame()? {
-            if let Some(polled) = state.take(&frame)?
-                && !to.give(polled)
-            {
-                return Ok(false);
-            }
+/// Reads frames in order. What each brings goes to `give`, which says whether more is wanted; chunks are still to be unpacked.
+fn frames_of<R: Read>(
+    frames: &mut Frames<R>,
+    state: &mut State,
+    to: &Shared,
+    mut give: impl FnMut(Brought) -> Result<bool, Damage>,
+) -> Result<(), Damage> {
+    let mut unpacker = Unpacker::default();
+    while let Some(packed) = frames.packed()? {
+        let read = if is_chunk(packed.head.kind) {
+            state.place(&packed)?.map(|place| Brought::Chunk(packed, place))
+        } else {
+            let frame = packed.open(&mut unpacker)?;
+            let polled = state.take(&frame)?;
             if frame.kind == kind::METADATA {
                 to.lock().metadata = state.metadata.clone();
                 to.changed.notify_all();
             }
-        }
-        Ok(true)
-    };
-    let played = play();
-    // What was cut off ends there, too.
-    for number in std::mem::take(&mut state.open) {
-        if let Some((stream, _)) = state.streams.get(&number)
-            && !to.give((Polled::Ended(stream.clone()), 0))
+            polled.map(Brought::Other)
+        };
+        if let Some(read) = read
+            && !give(read)?
         {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a frame brings.
+enum Brought {
+    Chunk(Packed, Place),
+    Other(Polled),
+}
+
+/// What is to be handed out, or comes from the thread that unpacks it.
+enum Slot {
+    Ready(Polled),
+    Coming(Receiver<Result<Part, Damage>>, u64),
+}
+
+fn unpack(packed: Packed, place: &Place, unpacker: &mut Unpacker) -> Result<Part, Damage> {
+    let frame = packed.open(unpacker)?;
+    unpacker.part(&frame, place)
+}
+
+/// Hands out, and knows which streams have not ended.
+struct Hands<'q> {
+    to: &'q Shared,
+    open: Vec<Arc<StreamInfo>>,
+}
+
+impl Hands<'_> {
+    /// `false`: nobody wants more.
+    fn give(&mut self, polled: Polled, before: u64) -> bool {
+        match &polled {
+            Polled::Part(part) if !self.open.iter().any(|s| s.number == part.stream.number) => {
+                self.open.push(part.stream.clone());
+            }
+            Polled::Ended(stream) => self.open.retain(|s| s.number != stream.number),
+            _ => {}
+        }
+        self.to.give((polled, before))
+    }
+}
+
+/// Plays back on this thread; with `threads` more that unpack, and one that hands out in order.
+fn play<R: Read>(mut frames: Frames<R>, to: &Shared, threads: usize) {
+    let mut state = State::default();
+    let mut hands = Hands { to, open: Vec::new() };
+    let played = if threads == 0 {
+        let mut unpacker = Unpacker::default();
+        frames_of(&mut frames, &mut state, to, |read| match read {
+            Brought::Other(polled) => Ok(hands.give(polled, 0)),
+            Brought::Chunk(packed, place) => {
+                let part = unpack(packed, &place, &mut unpacker)?;
+                Ok(hands.give(Polled::Part(part), place.before))
+            }
+        })
+    } else {
+        spread(&mut frames, &mut state, &mut hands, threads)
+    };
+    // What was cut off ends there, too.
+    for stream in std::mem::take(&mut hands.open) {
+        if !hands.give(Polled::Ended(stream), 0) {
             break;
         }
     }
@@ -470,6 +585,63 @@ fn play<R: Read>(mut frames: Frames<R>, to: &Shared) {
     queue.damage = played.err();
     queue.over = true;
     to.changed.notify_all();
+}
+
+/// The same with threads that unpack. Damage ends it where it is, whatever was read behind it.
+fn spread<R: Read>(
+    frames: &mut Frames<R>,
+    state: &mut State,
+    hands: &mut Hands<'_>,
+    threads: usize,
+) -> Result<(), Damage> {
+    let to = hands.to;
+    let (jobs, take) = bounded::<(Packed, Place, Sender<Result<Part, Damage>>)>(AHEAD);
+    let (slots, order) = bounded::<Slot>(AHEAD);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let take = take.clone();
+            scope.spawn(move || {
+                let mut unpacker = Unpacker::default();
+                for (packed, place, answer) in take {
+                    // Nobody waits for it any more if something before was damaged.
+                    let _ = answer.send(unpack(packed, &place, &mut unpacker));
+                }
+            });
+        }
+        drop(take);
+        let handing = scope.spawn(move || {
+            for slot in order {
+                let (polled, before) = match slot {
+                    Slot::Ready(polled) => (polled, 0),
+                    Slot::Coming(part, before) => match part.recv() {
+                        Ok(part) => (Polled::Part(part?), before),
+                        Err(_) => break,
+                    },
+                };
+                if !hands.give(polled, before) {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        let read = frames_of(frames, state, to, |read| {
+            let slot = match read {
+                Brought::Other(polled) => Slot::Ready(polled),
+                Brought::Chunk(packed, place) => {
+                    let (answer, part) = bounded(1);
+                    let before = place.before;
+                    if jobs.send((packed, place, answer)).is_err() {
+                        return Ok(false);
+                    }
+                    Slot::Coming(part, before)
+                }
+            };
+            Ok(slots.send(slot).is_ok())
+        });
+        drop((jobs, slots));
+        // What comes first in the file is said.
+        handing.join().unwrap_or(Ok(())).and(read)
+    })
 }
 
 impl Source for Recording {
