@@ -4,18 +4,24 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args};
 use consumer::recording::{self, Bounds, Metadata, Recorder, Recording, Window};
-use consumer::{Analysis, Chunk, Consumer, Format, Options, Source, Stream, Summary};
+use consumer::{Analysis, Chunk, Consumer, Format, Options, Polled, Source, Stream, Summary};
 
 use crate::error::At;
+use crate::progress::Step;
 use crate::run::Prepared;
-use crate::session;
+use crate::session::{self, UntilAsked};
 use crate::{Error, Result};
 
 /// The exit code if a recording is damaged; what could be read was.
 const DAMAGED: u8 = 125;
+
+/// The exit code if somebody interrupted us, as a shell has it for SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// Takes what comes and does nothing with it: only the recording is wanted.
 #[derive(Debug, Default)]
@@ -130,7 +136,7 @@ Examples:
   trapline replay t.trapline --analyzer check
   trapline replay t.trapline --feed champsim -o t.champsim.xz
 
-Results are those of a run with the same analyzer. Exit code: 0; 124 if check finds fault; 125 if the recording is damaged.")]
+Results are those of a run with the same analyzer. Interrupted (Ctrl-C), they and a feed's files end there, and are whole. Exit code: 0; 124 if check finds fault; 125 if the recording is damaged; 130 if it was interrupted.")]
 pub struct Replay {
     /// The recording; '-' is standard input
     #[arg(value_name = "FILE")]
@@ -216,6 +222,12 @@ impl Played {
             Played::Part(window) => &mut **window,
         }
     }
+    fn as_source(&self) -> &dyn Source {
+        match self {
+            Played::Whole(recording) => recording,
+            Played::Part(window) => &**window,
+        }
+    }
     fn recording(&self) -> &Recording {
         match self {
             Played::Whole(recording) => recording,
@@ -238,10 +250,46 @@ fn nothing(file: &Path, longest: u64) {
     eprintln!("trapline: {file}: nothing is in the window: no thread has more than {longest} instructions");
 }
 
+/// A recording that shows how far it is.
+struct Watched<'p> {
+    played: &'p mut Played,
+    /// Of the file.
+    bytes: u64,
+    step: Option<Step>,
+    last: Instant,
+    /// Bytes and instructions then.
+    before: (u64, u64),
+}
+
+impl Source for Watched<'_> {
+    fn poll(&mut self) -> std::result::Result<Polled, consumer::Error> {
+        let elapsed = self.last.elapsed();
+        if let (Some(step), true) = (&mut self.step, elapsed >= Duration::from_millis(500)) {
+            let now = self.played.recording().progress();
+            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / elapsed.as_secs_f64() / 1e6;
+            step.set(now.0, self.bytes);
+            step.note(format!(
+                "{:.0} million instructions/s, {:.1} MB/s",
+                rate(now.1, self.before.1),
+                rate(now.0, self.before.0)
+            ));
+            (self.last, self.before) = (Instant::now(), now);
+        }
+        self.played.source().poll()
+    }
+    fn wait(&self) {
+        self.played.as_source().wait();
+    }
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        self.played.as_source().ringer()
+    }
+}
+
 /// `trapline replay`.
 pub fn replay(args: &Replay, matches: &ArgMatches) -> Result<ExitCode> {
     let feed = session::feed(matches, args.output.as_deref(), args.format)?;
-    let output = if feed.is_some() { None } else { args.output.as_deref() };
+    let fed = feed.is_some();
+    let output = if fed { None } else { args.output.as_deref() };
     let mut analysis = match feed {
         Some(feed) => feed,
         None => session::analysis(&args.analyzer, matches, args.format)?,
@@ -249,12 +297,29 @@ pub fn replay(args: &Replay, matches: &ArgMatches) -> Result<ExitCode> {
     let what = |e: consumer::Error| unusable(&e);
     let mut played = args.window.open(&args.file)?;
     let mut out = session::output(output)?;
-    match analysis.consume(played.source(), &Options::default(), &mut *out) {
+    let bytes = std::fs::metadata(&args.file).map_or(0, |m| m.len());
+    // Lines of results and those of progress would be in each other's way.
+    let elsewhere = fed || output.is_some_and(|p| p.as_os_str() != "-");
+    let shown = io::stderr().is_terminal() && bytes > 0 && elsewhere;
+    let step = shown.then(|| Step::new(format!("Playing {} back", args.file.display())));
+    let mut source =
+        UntilAsked::new(Watched { played: &mut played, bytes, step, last: Instant::now(), before: (0, 0) });
+    let consumed = analysis.consume(&mut source, &Options::default(), &mut *out);
+    let asked = source.asked();
+    drop(source);
+    match consumed {
         Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         Err(e) => return Err(what(e)),
         Ok(_) => {}
     }
     session::report(&mut *analysis, &mut *out)?;
+    if asked {
+        let (at, insns) = played.recording().progress();
+        eprintln!(
+            "trapline: interrupted at byte {at} of {bytes}, instruction {insns}: what came before is in the results"
+        );
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     played.warn(&args.file);
     if let Some(damage) = played.recording().damage() {
         let (file, at) = (args.file.display(), damage.offset);

@@ -352,24 +352,38 @@ pub struct Attach {
 }
 
 /// A source that ends when we are asked to.
-struct UntilAsked<'a> {
-    receiver: Receiver,
-    asked: &'a AtomicBool,
+pub struct UntilAsked<S> {
+    source: S,
+    asked: &'static AtomicBool,
 }
 
-impl Source for UntilAsked<'_> {
-    fn poll(&mut self) -> std::result::Result<Polled, consumer::Error> {
-        // Relaxed: the flag is all.
-        if self.asked.load(Ordering::Relaxed) {
-            return Ok(Polled::End);
+impl<S: Source> UntilAsked<S> {
+    /// `source`, until SIGINT or SIGTERM.
+    pub fn new(source: S) -> Self {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            let handler: extern "C" fn(i32) = ask;
+            // SAFETY: the handler has the signature that `signal` asks for, and only stores to an atomic.
+            unsafe { libc::signal(signal, handler as *const () as libc::sighandler_t) };
         }
-        Source::poll(&mut self.receiver)
+        UntilAsked { source, asked: &ASKED }
+    }
+
+    /// Somebody asked.
+    pub fn asked(&self) -> bool {
+        // Relaxed: the flag is all.
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl<S: Source> Source for UntilAsked<S> {
+    fn poll(&mut self) -> std::result::Result<Polled, consumer::Error> {
+        if self.asked() { Ok(Polled::End) } else { self.source.poll() }
     }
     fn wait(&self) {
-        self.receiver.wait();
+        self.source.wait();
     }
     fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
-        Source::ringer(&self.receiver)
+        self.source.ringer()
     }
 }
 
@@ -395,12 +409,7 @@ pub fn attach(args: Attach, matches: &ArgMatches) -> Result<ExitCode> {
             e => failed(e.to_string()),
         })?;
     let mut out = output(output_path)?;
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        let handler: extern "C" fn(i32) = ask;
-        // SAFETY: the handler has the signature that `signal` asks for, and only stores to an atomic.
-        unsafe { libc::signal(signal, handler as *const () as libc::sighandler_t) };
-    }
-    let mut source = UntilAsked { receiver, asked: &ASKED };
+    let mut source = UntilAsked::new(receiver);
     match analysis.consume(&mut source, &consumer::Options::default(), &mut *out) {
         Err(consumer::Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
         Err(e) => return Err(failed(e.to_string())),

@@ -54,6 +54,18 @@ pub trait Source {
     fn ringer(&self) -> Arc<dyn Fn() + Send + Sync>;
 }
 
+impl<S: Source + ?Sized> Source for &mut S {
+    fn poll(&mut self) -> Result<Polled, Error> {
+        (**self).poll()
+    }
+    fn wait(&self) {
+        (**self).wait();
+    }
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        (**self).ringer()
+    }
+}
+
 impl Source for Receiver {
     fn poll(&mut self) -> Result<Polled, Error> {
         Ok(Receiver::poll(self)?)

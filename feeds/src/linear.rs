@@ -207,6 +207,7 @@ struct Pending {
 /// Of one stream.
 struct Lane<F: Feed> {
     state: F::State,
+    stream: Stream,
     pending: Option<Pending>,
     /// What happened after it.
     after: Vec<Event>,
@@ -267,6 +268,7 @@ impl<F: Feed> Consumer for Linear<'_, F> {
             std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
             std::collections::hash_map::Entry::Vacant(e) => e.insert(Lane {
                 state: self.0.begin(stream, table.info())?,
+                stream: stream.clone(),
                 pending: None,
                 after: Vec::new(),
                 parts: Vec::new(),
@@ -326,13 +328,33 @@ impl<F: Feed> Consumer for Linear<'_, F> {
     }
 
     fn ended(&self, lanes: &mut Lanes<F>, stream: &Stream) -> Result<(), Error> {
-        if let Some(mut lane) = lanes.lanes.remove(&stream.number) {
+        self.end(lanes, stream.number)
+    }
+}
+
+impl<F: Feed> Linear<'_, F> {
+    /// Nothing of a stream follows, or of any: the source ended before them.
+    fn end(&self, lanes: &mut Lanes<F>, number: usize) -> Result<(), Error> {
+        if let Some(mut lane) = lanes.lanes.remove(&number) {
             let serial = lane.pending.as_ref().map_or(0, |p| p.table.serial());
             self.flush(&mut lane, lanes.blocks.entry(serial).or_default(), None)?;
             lanes.insns += lane.insns;
-            self.0.end(lane.state, stream, lane.insns)?;
+            self.0.end(lane.state, &lane.stream, lane.insns)?;
         }
         Ok(())
+    }
+
+    /// Ends what the source has left open, and completes what is written.
+    ///
+    /// # Errors
+    /// Those of the feed.
+    pub fn finish(&self, lanes: &mut Lanes<F>) -> Result<(), Error> {
+        let mut open: Vec<usize> = lanes.lanes.keys().copied().collect();
+        open.sort_unstable();
+        for number in open {
+            self.end(lanes, number)?;
+        }
+        self.0.finish()
     }
 }
 

@@ -176,8 +176,10 @@ impl Written {
         // With one worker parts come in the order in which they were handed over.
         let one = Options { workers: 1 };
         let merged = self.args.streams == Spread::Merged;
-        let summary = run(source, &Linear(feed), &mut lanes, if merged { &one } else { options })?;
-        feed.finish()?;
+        let linear = Linear(feed);
+        let summary = run(source, &linear, &mut lanes, if merged { &one } else { options })?;
+        // Who interrupts us wants what there is.
+        linear.finish(&mut lanes)?;
         Ok((summary, lanes.insns(), lanes.lost()))
     }
 }

@@ -70,7 +70,7 @@ pub struct ProcessInfo {
 }
 
 /// A stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StreamInfo {
     /// Its number in order of appearance, from 0.
     pub number: usize,

@@ -723,3 +723,35 @@ fn to_a_pipe_and_without_a_place() {
     let f = within(LIMIT, &mut command).code(125);
     assert!(f.err().contains("/nowhere/t.xz"), "{}", f.err());
 }
+
+/// Ctrl-C while a simulator reads slowly: what was written is whole records, and that it is not all is said.
+#[test]
+fn an_interrupted_feed_is_whole() {
+    qemu(Isa::X86_64.target(), "trace");
+    let g = guest("work", Isa::X86_64);
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (recording, fifo) = (path("t.trapline"), path("t.fifo"));
+    within(LIMIT, Command::new(trapline()).args(["record", "-o", &recording, "--"]).arg(&g.path)).code(0);
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let child = Command::new(trapline())
+        .args(["replay", &recording, "--feed", "champsim", "-o", &fifo])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = std::fs::File::open(&fifo).unwrap();
+    let mut bytes = vec![0; 64];
+    std::io::Read::read_exact(&mut reader, &mut bytes).unwrap();
+    // Nobody reads on: it cannot be at its end.
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(200));
+    std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted at byte"), "{said}");
+    let info = within(LIMIT, Command::new(trapline()).args(["info", "--format", "json", &recording])).code(0).out();
+    let all = serde_json::from_str::<Value>(&info).unwrap()["insns"].as_u64().unwrap();
+    assert!(bytes.len() % 64 == 0 && (bytes.len() as u64) < all * 64, "{} bytes of {all} records", bytes.len());
+    assert!(said.contains(&format!("{} instructions, {} bytes", bytes.len() / 64, bytes.len())), "{said}");
+}

@@ -44,8 +44,6 @@ pub struct Frame {
     pub length: u64,
     /// What is in it.
     pub body: Vec<u8>,
-    /// It is a chunk that was passed over: its body was not read.
-    passed: Option<u64>,
 }
 
 impl Frame {
@@ -209,20 +207,18 @@ struct Packed {
 impl Packed {
     /// Checks and unpacks it.
     fn open(self, unpacker: &mut Unpacker) -> Result<Frame, Damage> {
-        let Packed { offset, h, head, mut body, passed } = self;
-        if passed.is_none() {
-            if checksum(&h[..28], &body) != Head::parse(&h).1 {
-                return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
-            }
-            if head.packed != head.unpacked {
-                body = unpacker
-                    .unpack(&body, head.unpacked as usize)
-                    .filter(|b| b.len() == head.unpacked as usize)
-                    .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
-            }
+        let Packed { offset, h, head, mut body, .. } = self;
+        if checksum(&h[..28], &body) != Head::parse(&h).1 {
+            return Err(damage(offset, format!("the checksum of the {} frame is wrong", kind::name(head.kind))));
+        }
+        if head.packed != head.unpacked {
+            body = unpacker
+                .unpack(&body, head.unpacked as usize)
+                .filter(|b| b.len() == head.unpacked as usize)
+                .ok_or_else(|| damage(offset, format!("the {} frame cannot be unpacked", kind::name(head.kind))))?;
         }
         let length = FRAME as u64 + u64::from(head.packed);
-        Ok(Frame { offset, kind: head.kind, number: head.number, a: head.a, b: head.b, length, body, passed })
+        Ok(Frame { offset, kind: head.kind, number: head.number, a: head.a, b: head.b, length, body })
     }
 }
 
@@ -397,6 +393,8 @@ struct Queue {
     ready: VecDeque<(Polled, u64)>,
     metadata: Option<Metadata>,
     damage: Option<Damage>,
+    /// Bytes of the file and instructions of chunks that were handed out.
+    done: (u64, u64),
     /// Rings, and the reader's end.
     rings: u64,
     over: bool,
@@ -473,6 +471,11 @@ impl Recording {
         &self.path
     }
 
+    /// Bytes of the file that were read, and instructions in them.
+    pub fn progress(&self) -> (u64, u64) {
+        self.shared.lock().done
+    }
+
     /// Instructions of its stream before the part that was handed out last.
     pub(super) fn before(&self) -> u64 {
         self.before
@@ -502,7 +505,13 @@ fn frames_of<R: Read>(
 ) -> Result<(), Damage> {
     let mut unpacker = Unpacker::default();
     while let Some(packed) = frames.packed()? {
-        let read = if is_chunk(packed.head.kind) {
+        let chunk = is_chunk(packed.head.kind);
+        {
+            let mut queue = to.lock();
+            queue.done.0 = frames.at;
+            queue.done.1 += if chunk { packed.head.a } else { 0 };
+        }
+        let read = if chunk {
             state.place(&packed)?.map(|place| Brought::Chunk(packed, place))
         } else {
             let frame = packed.open(&mut unpacker)?;
