@@ -83,6 +83,7 @@ impl Making {
             target: prepared.target.clone(),
             analyzer: analyzer.into(),
             wall_ns: since.map_or(0, |d| d.as_nanos() as u64),
+            modules: Default::default(),
             more: [("qemu".to_string(), prepared.qemu.to_string_lossy().into_owned())].into(),
         };
         let workers = consumer::default_workers();
@@ -387,6 +388,9 @@ pub fn info(args: &Info) -> Result<ExitCode> {
             );
             for (key, value) in &m.more {
                 out += &format!("  {key}: {value}\n");
+            }
+            for (path, id) in &m.modules {
+                out += &format!("  {path}: build id {id}\n");
             }
             let per = |bytes: u64| bytes as f64 / insns.max(1) as f64;
             out += &format!(

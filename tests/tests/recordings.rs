@@ -174,6 +174,21 @@ fn info_and_dump_say_what_is_there() {
         (kinds[0].as_str(), kinds[kinds.len() - 2].as_str(), kinds[kinds.len() - 1].as_str()),
         ("metadata", "index", "end")
     );
+    // Modules have their build ids, as binutils read them.
+    if Isa::X86_64.target() == std::env::consts::ARCH {
+        let shell = folder.path().join("sh.trapline");
+        within(LIMIT, &mut command(&["record", "-o", text(&shell), "--", "/bin/sh", "-c", "exit 3"])).code(3);
+        let f = within(LIMIT, &mut command(&["info", text(&shell), "--format", "json"])).code(0);
+        let v: Value = serde_json::from_str(&f.out()).unwrap();
+        let modules = v["metadata"]["modules"].as_object().unwrap();
+        assert!(modules.len() >= 3 && modules.keys().any(|m| m.contains("libc.so")), "{v}");
+        for (path, id) in modules {
+            let notes = within(LIMIT, Command::new("readelf").args(["-n", path])).code(0).out();
+            assert!(notes.contains(&format!("Build ID: {}", id.as_str().unwrap())), "{path}: {id}");
+        }
+        let f = within(LIMIT, &mut command(&["info", text(&shell)])).code(0);
+        assert_eq!(f.out().matches(": build id ").count(), modules.len(), "{}", f.out());
+    }
     // Without accesses, and with values.
     let sizes: Vec<u64> = [&["--no-mem"][..], &[], &["--values"]]
         .iter()

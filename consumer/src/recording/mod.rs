@@ -10,7 +10,7 @@
 //!
 //! | kind | number | a, b | unpacked |
 //! |---|---|---|---|
-//! | 1 metadata | 0 | | JSON: [`Metadata`] |
+//! | 1 metadata | 0 | | JSON: [`Metadata`]; again where a module is known that the last one does not have |
 //! | 2 blocks | table | | entries of the block table: u64 word index, u64 words, the words |
 //! | 3 process | process | | JSON: [`ProcessRecord`] |
 //! | 4 stream | stream | | JSON: [`StreamRecord`] |
@@ -101,6 +101,9 @@ pub struct Metadata {
     pub analyzer: String,
     /// When it began: nanoseconds since 1970.
     pub wall_ns: u64,
+    /// Build ids of what was mapped to be run, in hexadecimal, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, String>,
     /// What else there is to know.
     #[serde(default)]
     pub more: BTreeMap<String, String>,

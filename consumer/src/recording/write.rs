@@ -11,10 +11,15 @@ use super::{CHUNK_HEADER, Head, Metadata, PLAIN, Packing, ProcessRecord, StreamR
 use crate::layout::{EXECUTED_MASK, EXECUTED_SHIFT, kind as record};
 use crate::{Chunk, Error, Event, Item, Polled, Source, Tally};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use object::Object;
 use pipe::receiver::{Part, StreamInfo};
 use pipe::table::Table;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
@@ -58,6 +63,8 @@ enum Done {
         insns: u64,
         /// Nothing of it is missed by who does not want its instructions.
         plain: bool,
+        /// Files that were mapped to be run.
+        modules: Vec<Vec<u8>>,
         at_ns: u64,
         unpacked: u64,
         bytes: Vec<u8>,
@@ -147,7 +154,7 @@ impl Recorder {
         let first = packing.frame(Head { kind: kind::METADATA, ..Head::default() }, &text);
         out.write_all(&header())?;
         out.write_all(&first)?;
-        let writer = Writer::new(out, (super::HEADER + first.len()) as u64, packing);
+        let writer = Writer::new(out, (super::HEADER + first.len()) as u64, packing, metadata.clone());
         let to = match workers {
             0 | 1 => To::Here { packer: Box::default(), writer: Box::new(writer), failed: None },
             _ => To::threads(workers, writer),
@@ -261,6 +268,7 @@ impl Packer {
             table: part.table.clone(),
             insns,
             plain: !events && lost == 0,
+            modules: if events { modules(part) } else { Vec::new() },
             at_ns,
             unpacked: (CHUNK_HEADER + words.len() * 8) as u64,
             bytes: self.packing.frame(head, &self.bytes),
@@ -285,6 +293,33 @@ fn walked(part: &Part) -> u64 {
     insns
 }
 
+/// Paths of the files that a part maps to be run.
+fn modules(part: &Part) -> Vec<Vec<u8>> {
+    let mut paths = Vec::new();
+    for item in Chunk::new(part).items() {
+        match item {
+            Ok(Item::Event(Event::Mmap { prot, path, .. })) if prot & PROT_EXEC != 0 && !path.is_empty() => {
+                paths.push(path);
+            }
+            Ok(Item::Event(Event::Image { path, .. })) => paths.push(path),
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    paths
+}
+
+/// As in mmap.
+const PROT_EXEC: u64 = 4;
+
+/// The build id of an ELF file, if it is one and has one.
+fn build_id(path: &Path) -> Option<String> {
+    let file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    let cache = object::ReadCache::new(file);
+    let id = object::File::parse(&cache).ok()?.build_id().ok()??.to_vec();
+    Some(id.iter().map(|b| format!("{b:02x}")).collect())
+}
+
 /// What is known of a table.
 struct Known {
     number: u32,
@@ -302,10 +337,13 @@ struct Writer {
     index: Vec<[u64; 4]>,
     recorded: Recorded,
     packing: Packing,
+    metadata: Metadata,
+    /// Paths of modules that were looked at.
+    looked: HashSet<Vec<u8>>,
 }
 
 impl Writer {
-    fn new(out: Box<dyn Write + Send>, at: u64, packing: Packing) -> Writer {
+    fn new(out: Box<dyn Write + Send>, at: u64, packing: Packing, metadata: Metadata) -> Writer {
         Writer {
             out,
             at,
@@ -315,7 +353,28 @@ impl Writer {
             index: Vec::new(),
             recorded: Recorded::default(),
             packing,
+            metadata,
+            looked: HashSet::new(),
         }
+    }
+
+    /// Tells of modules that are new.
+    fn modules(&mut self, paths: Vec<Vec<u8>>) -> io::Result<()> {
+        let before = self.metadata.modules.len();
+        for path in paths {
+            if self.looked.contains(&path) {
+                continue;
+            }
+            if let Some(id) = build_id(Path::new(OsStr::from_bytes(&path))) {
+                self.metadata.modules.insert(String::from_utf8_lossy(&path).into_owned(), id);
+            }
+            self.looked.insert(path);
+        }
+        if self.metadata.modules.len() == before {
+            return Ok(());
+        }
+        let metadata = self.metadata.clone();
+        self.json(kind::METADATA, 0, &metadata)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -365,8 +424,9 @@ impl Writer {
                     .frame(Head { kind: kind::ENDED, number: stream.number as u32, ..Head::default() }, &[]);
                 self.put(&bytes)
             }
-            Done::Chunk { stream, table, insns, plain, at_ns, unpacked, bytes } => {
+            Done::Chunk { stream, table, insns, plain, modules, at_ns, unpacked, bytes } => {
                 self.introduce(&stream, &table)?;
+                self.modules(modules)?;
                 self.blocks(&table)?;
                 let before = self.streams.entry(stream.number).or_default();
                 let plain = if plain { PLAIN } else { 0 };
