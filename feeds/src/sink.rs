@@ -1,8 +1,8 @@
 //! Where feeds write: a file for each stream, compressed as its suffix says, by a thread of its own.
 
 use consumer::{Error, Stream};
-use crossbeam_channel::{Sender, bounded};
-use std::collections::BTreeSet;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -190,15 +190,102 @@ macro_rules! finishes {
         })*
     };
 }
-finishes!(
-    flate2::write::GzEncoder<BufWriter<File>>,
-    bzip2::write::BzEncoder<BufWriter<File>>,
-    liblzma::write::XzEncoder<BufWriter<File>>,
-    zstd::stream::write::Encoder<'static, BufWriter<File>>
-);
+finishes!(liblzma::write::XzEncoder<BufWriter<File>>, zstd::stream::write::Encoder<'static, BufWriter<File>>);
 impl Finish for lz4_flex::frame::FrameEncoder<BufWriter<File>> {
     fn finish(self: Box<Self>) -> io::Result<()> {
         (*self).finish().map_err(io::Error::other)?.flush()
+    }
+}
+
+/// Packs a piece of what is written into a whole of its own.
+type Pack = fn(&[u8]) -> io::Result<Vec<u8>>;
+
+/// A member of a gzip file (RFC 1952: a file is a series of them).
+fn gzip(piece: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+    encoder.write_all(piece)?;
+    encoder.finish()
+}
+
+/// A stream of a bzip2 file, which may have several.
+fn bzip2(piece: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    encoder.write_all(piece)?;
+    encoder.finish()
+}
+
+/// A piece that is to be packed, and where it goes then.
+type Piece = (Vec<u8>, Sender<io::Result<Vec<u8>>>);
+
+/// Packs pieces by several threads, of formats whose files are series of packed pieces.
+struct Pieces {
+    to: BufWriter<File>,
+    pieces: Sender<Piece>,
+    take: Receiver<Piece>,
+    packed: VecDeque<Receiver<io::Result<Vec<u8>>>>,
+    threads: Vec<JoinHandle<()>>,
+    most: usize,
+    pack: Pack,
+    empty: bool,
+}
+
+impl Pieces {
+    /// Packs to `to` by at most `most` threads, which start when there is something for them.
+    fn new(to: BufWriter<File>, most: usize, pack: Pack) -> Pieces {
+        let (pieces, take) = bounded::<Piece>(most);
+        Pieces { to, pieces, take, packed: VecDeque::new(), threads: Vec::new(), most, pack, empty: true }
+    }
+
+    fn start(&mut self) {
+        let (take, pack) = (self.take.clone(), self.pack);
+        self.threads.push(std::thread::spawn(move || {
+            for (piece, give) in take {
+                // Who waits for it is gone only if writing has failed.
+                let _ = give.send(pack(&piece));
+            }
+        }));
+    }
+
+    fn put_first(&mut self) -> io::Result<()> {
+        let Some(packed) = self.packed.pop_front() else { return Ok(()) };
+        let gone = || io::Error::other("a thread that packs panicked");
+        self.to.write_all(&packed.recv().map_err(|_| gone())??)
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        // Nobody waits for ever: as many are under way as there are threads, and as many are packed.
+        if self.packed.len() >= 2 * self.most {
+            self.put_first()?;
+        }
+        if self.threads.len() < self.most && self.packed.len() >= self.threads.len() {
+            self.start();
+        }
+        let (give, packed) = bounded(1);
+        self.pieces.send((piece.to_vec(), give)).map_err(io::Error::other)?;
+        self.packed.push_back(packed);
+        self.empty = false;
+        Ok(piece.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl Finish for Pieces {
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        while !self.packed.is_empty() {
+            self.put_first()?;
+        }
+        // Nothing, packed, is something.
+        if self.empty {
+            let nothing = (self.pack)(&[])?;
+            self.to.write_all(&nothing)?;
+        }
+        drop((self.pieces, self.take));
+        self.threads.into_iter().for_each(|t| drop(t.join()));
+        self.to.flush()
     }
 }
 
@@ -220,8 +307,8 @@ impl Sink {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         let suffix = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let writer: Box<dyn Finish> = match suffix.as_str() {
-            "gz" => Box::new(flate2::write::GzEncoder::new(writer, flate2::Compression::new(6))),
-            "bz2" => Box::new(bzip2::write::BzEncoder::new(writer, bzip2::Compression::best())),
+            "gz" => Box::new(Pieces::new(writer, threads, gzip)),
+            "bz2" => Box::new(Pieces::new(writer, threads, bzip2)),
             "xz" => {
                 let stream = liblzma::stream::MtStreamBuilder::new()
                     .preset(3)
@@ -304,6 +391,40 @@ impl Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Packed by several threads: in order, and nothing is a file, too.
+    #[test]
+    fn pieces_are_in_order() {
+        use std::io::Read;
+        for pieces in [0, 1, 40usize] {
+            for threads in [1, 3] {
+                for (pack, gz) in [(gzip as Pack, true), (bzip2, false)] {
+                    let path =
+                        std::env::temp_dir().join(format!("trapline-sink-{}-{pieces}-{threads}", std::process::id()));
+                    let file = BufWriter::new(File::create(&path).unwrap());
+                    let mut to = Box::new(Pieces::new(file, threads, pack));
+                    let mut want = Vec::new();
+                    for i in 0..pieces {
+                        // Of different lengths, so that they take different times.
+                        let piece = vec![i as u8; 1 + (i * 7919) % 50_000];
+                        to.write_all(&piece).unwrap();
+                        want.extend(piece);
+                    }
+                    assert!(to.threads.len() <= threads.min(pieces));
+                    to.finish().unwrap();
+                    let file = File::open(&path).unwrap();
+                    let mut reader: Box<dyn Read> = match gz {
+                        true => Box::new(flate2::read::MultiGzDecoder::new(file)),
+                        false => Box::new(bzip2::read::MultiBzDecoder::new(file)),
+                    };
+                    let mut got = Vec::new();
+                    reader.read_to_end(&mut got).unwrap();
+                    assert!(got == want, "{pieces} pieces by {threads}");
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+        }
+    }
 
     #[test]
     fn numbers_stand_before_the_suffixes() {
