@@ -281,12 +281,26 @@ fn once(
         let consuming = match configuration.along {
             Along::Count => Some(scope.spawn(move || -> Result<session::Outcome> {
                 let mut analysis = session::analysis("count", matches, Format::Json)?;
-                Ok(session::consume(&mut *analysis, socket, false, &mut io::sink(), alive_here, None))
+                Ok(session::consume(
+                    &mut *analysis,
+                    socket,
+                    session::Reading::default(),
+                    &mut io::sink(),
+                    alive_here,
+                    None,
+                ))
             })),
             Along::Record => {
                 let recorder = making.as_mut().and_then(Making::recorder);
                 Some(scope.spawn(move || {
-                    Ok(session::consume(&mut recording::Drain, socket, false, &mut io::sink(), alive_here, recorder))
+                    Ok(session::consume(
+                        &mut recording::Drain,
+                        socket,
+                        session::Reading::default(),
+                        &mut io::sink(),
+                        alive_here,
+                        recorder,
+                    ))
                 }))
             }
             _ => None,

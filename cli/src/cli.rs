@@ -104,6 +104,9 @@ Examples:
 
 Standard input and output are the guest's. Results go to standard error, or where -o says.")]
 struct Run {
+    /// Tell standard error, once a second, how many instructions there are, how many a second, and how many bytes of events
+    #[arg(long)]
+    progress: bool,
     /// Nothing is made of what is recorded
     #[arg(long, hide = true, requires = "record")]
     only_record: bool,
@@ -235,6 +238,9 @@ struct Record {
     /// Instructions only
     #[arg(long)]
     no_mem: bool,
+    /// Tell standard error, once a second, how many instructions there are, how many a second, and how many bytes of events
+    #[arg(long)]
+    progress: bool,
     /// Record a whole machine of this ISA; the command is QEMU's arguments then
     #[arg(long, value_name = "ISA")]
     system: Option<String>,
@@ -446,6 +452,7 @@ fn finish_run(
         opts,
         record: args.record,
         only_record,
+        progress: args.progress,
         program,
         matches,
     };
@@ -463,6 +470,7 @@ fn record(args: Record) -> Result<ExitCode> {
     }
     line.extend(args.physical.then_some("--opt=paddr=on".into()));
     line.extend(args.no_mem.then_some("--opt=mem=off".into()));
+    line.extend(args.progress.then_some("--progress".into()));
     line.extend(args.system.into_iter().flat_map(|isa| ["--system".into(), isa.into()]));
     line.extend(args.prefix.into_iter().flat_map(|p| ["-L".into(), p.into_os_string()]));
     line.push("--".into());

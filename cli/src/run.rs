@@ -53,6 +53,8 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Nothing but the recording is wanted.
     pub only_record: bool,
+    /// Standard error is told how far it is.
+    pub progress: bool,
     /// The consuming half of an analyzer that does not ship.
     pub program: Option<PathBuf>,
     /// Everything on the command line, for the arguments that [`augment`] added.
@@ -104,10 +106,10 @@ pub fn launch(prepared: Prepared, options: Options) -> Result<ExitCode> {
 
     let mut running = guest::spawn(prepared.command(&settings))?;
     let alive = AtomicBool::new(true);
+    let reading = session::Reading { lossy: options.lossy, progress: options.progress };
     let (end, outcome) = std::thread::scope(|scope| {
         let recorder = making.as_mut().and_then(Making::recorder);
-        let consuming =
-            scope.spawn(|| session::consume(&mut *analysis, &socket, options.lossy, &mut *out, &alive, recorder));
+        let consuming = scope.spawn(|| session::consume(&mut *analysis, &socket, reading, &mut *out, &alive, recorder));
         let end = running.wait();
         // Release; pairs with the Acquire in `session::consume`.
         alive.store(false, Ordering::Release);

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use consumer::recording::{Recorder, Tee};
-use consumer::{Analysis, By, Format, Polled, Receiver, Source};
+use consumer::{Analysis, By, Chunk, Format, Item, Polled, Receiver, Source};
 
 use crate::error::At;
 use crate::run::{self, Prepared};
@@ -217,11 +217,20 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// How a guest's events are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// Rather lose events than hold the guest.
+    pub lossy: bool,
+    /// Standard error is told how many there are.
+    pub progress: bool,
+}
+
 /// Connects to `socket` as soon as it is served, as long as `alive`, and consumes everything.
 pub fn consume(
     analysis: &mut dyn Analysis,
     socket: &Path,
-    lossy: bool,
+    Reading { lossy, progress }: Reading,
     out: &mut (dyn Write + Send),
     alive: &AtomicBool,
     recorder: Option<&mut Recorder>,
@@ -240,9 +249,16 @@ pub fn consume(
             pause = (pause * 2).min(Duration::from_millis(20));
         };
         let options = consumer::Options::default();
+        let mut told;
+        let source: &mut dyn Source = if progress {
+            told = Told::new(receiver);
+            &mut told
+        } else {
+            &mut receiver
+        };
         let summary = match recorder {
-            None => analysis.consume(&mut receiver, &options, out),
-            Some(recorder) => analysis.consume(&mut Tee::new(&mut receiver, recorder), &options, out),
+            None => analysis.consume(source, &options, out),
+            Some(recorder) => analysis.consume(&mut Tee::new(source, recorder), &options, out),
         };
         match summary {
             Ok(_) => Ok(Outcome::Done),
@@ -349,6 +365,64 @@ pub struct Attach {
     /// Rather lose events than hold the guest; losses are counted
     #[arg(long)]
     lossy: bool,
+}
+
+/// A guest's events, of which standard error is told now and then how many there are.
+struct Told {
+    receiver: Receiver,
+    began: Instant,
+    last: Instant,
+    insns: u64,
+    /// Of them, those that were told of.
+    before: u64,
+    bytes: u64,
+}
+
+impl Told {
+    const EVERY: Duration = Duration::from_secs(1);
+
+    fn new(receiver: Receiver) -> Told {
+        Told { receiver, began: Instant::now(), last: Instant::now(), insns: 0, before: 0, bytes: 0 }
+    }
+
+    fn tell(&mut self) {
+        let seconds = self.last.elapsed().as_secs_f64().max(1e-3);
+        eprintln!(
+            "trapline: {:.0} s: {:.1} million instructions, {:.1} million/s, {:.1} MB of events",
+            self.began.elapsed().as_secs_f64(),
+            self.insns as f64 / 1e6,
+            (self.insns - self.before) as f64 / 1e6 / seconds,
+            self.bytes as f64 / 1e6
+        );
+        (self.last, self.before) = (Instant::now(), self.insns);
+    }
+}
+
+impl Source for Told {
+    fn poll(&mut self) -> std::result::Result<Polled, consumer::Error> {
+        let polled = Source::poll(&mut self.receiver)?;
+        match &polled {
+            Polled::Part(part) => {
+                self.bytes += part.words().len() as u64 * 8;
+                // What is corrupt ends the consumer's reading, which says so.
+                for item in Chunk::new(part).items().map_while(std::result::Result::ok) {
+                    self.insns += if let Item::Block(block) = item { block.sums().insns } else { 0 };
+                }
+                if self.last.elapsed() >= Self::EVERY {
+                    self.tell();
+                }
+            }
+            Polled::End => self.tell(),
+            Polled::Ended(_) | Polled::Nothing => {}
+        }
+        Ok(polled)
+    }
+    fn wait(&self) {
+        self.receiver.wait();
+    }
+    fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        Source::ringer(&self.receiver)
+    }
 }
 
 /// A source that ends when we are asked to.

@@ -262,6 +262,23 @@ fn what_is_cut_off_or_damaged_is_said() {
     assert!(f.err().contains("--after -1: no time"), "{}", f.err());
 }
 
+/// The last line of progress has all instructions, and the events that they took.
+#[test]
+fn progress_is_told() {
+    let folder = scratch();
+    let g = guest("work", Isa::X86_64);
+    let file = folder.path().join("t.trapline");
+    let mut c = command(&["record", "--progress", "-o", text(&file), "--"]);
+    let f = within(LIMIT, c.arg(&g.path)).code(0);
+    let f_err = f.err();
+    let last = f_err.lines().rfind(|l| l.contains("million/s")).unwrap_or_else(|| panic!("{f_err}"));
+    let info = within(LIMIT, &mut command(&["info", text(&file), "--format", "json"])).code(0).out();
+    let info: Value = serde_json::from_str(&info).unwrap();
+    let millions = info["insns"].as_u64().unwrap() as f64 / 1e6;
+    assert!(last.contains(&format!(" s: {millions:.1} million instructions, ")), "{last}: {millions}");
+    assert!(last.ends_with(" MB of events"), "{last}");
+}
+
 /// A full disk ends the run with the disk's own words.
 #[test]
 fn a_disk_that_is_full_is_named() {
