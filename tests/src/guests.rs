@@ -220,6 +220,9 @@ pub const GUESTS: &[Row] = &[
     row("work.c", How::Static, EVERY, &[]),
     row("signals.c", How::Static, EVERY, &[]),
     row("threads.c", How::Static, EVERY, &[]),
+    // What it takes of the host.
+    row("crowd.c", How::Static, X86, &[]),
+    row("generated.c", How::Static, X86, &[]),
     row("kernel.c", How::Static, EVERY, &[]),
     row("remap.c", How::Static, EVERY, &[]),
     row("maps.c", How::Dynamic, EVERY, &["-DDYNAMIC"]),

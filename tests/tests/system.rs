@@ -642,7 +642,7 @@ fn packed(packages: &str, fetch: &str, add: &str, init: &str) -> (PathBuf, tempf
         cd tree && find . | "$NATIVE/root/bin/busybox" cpio -o -H newc | gzip -1 > ../initrd.gz
     "#,
     );
-    let kernel = script(&at, packages, "ls root/boot/vmlinuz-*").trim().to_string();
+    let kernel = script(&at, packages, "ls root/boot/vmlinu[xz]-*").trim().to_string();
     (at.join(kernel), folder)
 }
 
@@ -673,17 +673,35 @@ fn linux(init: &str) -> Linux {
     Linux { isa: "x86_64", machine: "", console: "ttyS0", folder, kernel }
 }
 
-/// That for arm64, from the mirrors of this machine. Nothing is installed: the state of the package tools is a private one.
-fn linux_arm64(init: &str) -> Linux {
+/// A kernel of another architecture, from the mirrors of this machine: the package `image` names it. Of `suite`, if that of this machine does not have it. Nothing is installed:
+/// the state of the package tools is a private one.
+fn foreign(architecture: &str, suite: Option<&str>, image: &str, init: &str) -> (PathBuf, tempfile::TempDir) {
     // The tools that pack its files.
     linux("");
-    let fetch = r#"
+    let suite = suite.unwrap_or_default();
+    let settings = format!("ARCHITECTURE={architecture} SUITE={suite} IMAGE={image}\n");
+    let fetch = settings
+        + r#"
         [ -e whole ] && exit
-        rm -rf root state && mkdir -p state/lists/partial state/cache/archives/partial state/dpkg
+        rm -rf root state && mkdir -p state/lists/partial state/cache/archives/partial state/dpkg state/sources
         : > state/dpkg/status
-        cat > apt.conf <<END
-        APT::Architecture "arm64";
-        APT::Architectures { "arm64"; };
+        if [ "$SUITE" ]; then
+            # Not those of security and updates, whose names have a part more.
+            uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' | sed -n 's# [a-z]*$##p' | head -1)
+            cat > state/sources/suite.sources <<END
+Types: deb
+URIs: $uri
+Suites: $SUITE
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+END
+            echo "Dir::Etc::sourcelist \"/dev/null\"; Dir::Etc::sourceparts \"$PWD/state/sources\";" > apt.conf
+        else
+            : > apt.conf
+        fi
+        cat >> apt.conf <<END
+        APT::Architecture "$ARCHITECTURE";
+        APT::Architectures { "$ARCHITECTURE"; };
         APT::Sandbox::User "root";
         Dir::State "$PWD/state";
         Dir::State::status "$PWD/state/dpkg/status";
@@ -691,14 +709,26 @@ fn linux_arm64(init: &str) -> Linux {
 END
         export APT_CONFIG="$PWD/apt.conf"
         apt-get -q update
-        image=$(apt-cache depends linux-image-cloud-arm64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+        image=$(apt-cache depends "$IMAGE" | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
         apt-get -q download "$image" busybox-static
         for deb in *.deb; do dpkg-deb -x "$deb" root; done
+        # Later releases have it there.
+        [ -e root/bin/busybox ] || { mkdir -p root/bin && cp root/usr/bin/busybox root/bin/; }
         rm -rf -- *.deb state
         touch whole
     "#;
-    let (kernel, folder) = packed("linux-arm64", fetch, "", init);
+    packed(&format!("linux-{architecture}"), &fetch, "", init)
+}
+
+fn linux_arm64(init: &str) -> Linux {
+    let (kernel, folder) = foreign("arm64", None, "linux-image-cloud-arm64", init);
     Linux { isa: "aarch64", machine: "-M virt -cpu cortex-a57 ", console: "ttyAMA0", folder, kernel }
+}
+
+/// Debian has the architecture since its release 13.
+fn linux_riscv64(init: &str) -> Linux {
+    let (kernel, folder) = foreign("riscv64", Some("trixie"), "linux-image-riscv64", init);
+    Linux { isa: "riscv64", machine: "-M virt ", console: "ttyS0", folder, kernel }
 }
 
 impl Linux {
@@ -903,6 +933,51 @@ fn a_booting_kernel_agrees_with_the_plugin() {
 #[ignore = "minutes"]
 fn a_booting_kernel_agrees_with_the_plugin_for_long() {
     boot_agrees(400_000_000);
+}
+
+/// A disk while everything is traced: the guest reads what is there, and what it writes is there afterwards. What the disk puts into memory is no store of the guest's.
+#[test]
+fn a_disk_works_under_tracing() {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        return;
+    }
+    let linux = linux(
+        "busybox mount -t devtmpfs none /dev\n\
+         busybox sha256sum /dev/nvme0n1\n\
+         echo written by the guest | busybox dd of=/dev/nvme0n1 bs=512 seek=100\n\
+         busybox sync\n",
+    );
+    let disk = linux.folder.path().join("disk");
+    let content: Vec<u8> = (0..1u32 << 20).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).collect();
+    std::fs::write(&disk, &content).unwrap();
+    let digest = within(LIMIT, Command::new("sha256sum").arg(&disk)).code(0).out();
+    let drive = format!("file={},if=none,id=d,format=raw", disk.display());
+    let args = ["-drive", &drive, "-device", "nvme,drive=d,serial=1"];
+    let (out, found) = linux.boot_with(&["--analyzer", "trace", "--consume", "check", "--format", "json"], &args);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["violations"], 0, "{found}");
+    assert!(out.contains(digest.split(' ').next().unwrap()), "{digest}: {out}");
+    let after = std::fs::read(&disk).unwrap();
+    let (text, at) = (b"written by the guest\n", 100 * 512);
+    assert_eq!(&after[at..at + text.len()], text, "{out}");
+    assert!(after[..at] == content[..at] && after[at + text.len()..] == content[at + text.len()..]);
+}
+
+/// The same for riscv64, with OpenSBI before it.
+#[test]
+fn debians_kernel_for_riscv64_boots_to_a_shell() {
+    if Isa::X86_64.target() != std::env::consts::ARCH {
+        return;
+    }
+    let linux = linux_riscv64(
+        "busybox sh -c 'i=0; while [ $i -lt 20 ]; do i=$((i+1)); busybox true; done'\n\
+         busybox awk '/riscv-timer/ {print \"ticks\", $2} ' /proc/interrupts\n",
+    );
+    let (out, found) = linux.boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["violations"], 0, "{found}");
+    assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
+    assert!(printed(&out, "ticks") > 50, "{out}");
 }
 
 /// Debian's kernel for arm64, on `virt`: each step explained, its timer's interrupts and page faults as many as it counts.

@@ -10,6 +10,6 @@ pub struct Args {}
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        analyzer_trace::consume::Args::default().analysis(format)
+        analyzer_trace::consume::Args::default().named("registers", format)
     }
 }

@@ -33,11 +33,17 @@ pub struct Args {
 impl Args {
     /// The analysis with these settings.
     pub fn analysis(self, format: Format) -> Box<dyn Analysis> {
-        Box::new(Trace { format, values: self.values, physical: self.physical })
+        self.named("trace", format)
+    }
+
+    /// The same for another analyzer, which has the half inside QEMU.
+    pub fn named(self, name: &'static str, format: Format) -> Box<dyn Analysis> {
+        Box::new(Trace { name, format, values: self.values, physical: self.physical })
     }
 }
 
 struct Trace {
+    name: &'static str,
     format: Format,
     values: bool,
     physical: bool,
@@ -45,7 +51,7 @@ struct Trace {
 
 impl Analysis for Trace {
     fn name(&self) -> &'static str {
-        "trace"
+        self.name
     }
     fn qemu_options(&self) -> Vec<(String, String)> {
         let options = [("values", self.values), ("paddr", self.physical)];
