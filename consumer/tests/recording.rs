@@ -267,8 +267,7 @@ fn long() -> Vec<u8> {
     let mut parts = Parts::of(parts.collect());
     run(&mut Tee::new(&mut parts, &mut recorder), &Lines, &mut String::new(), &Options { workers: 1 }).unwrap();
     recorder.finish().unwrap();
-    let bytes = file.0.lock().unwrap().clone();
-    bytes
+    file.0.lock().unwrap().clone()
 }
 
 fn on_disk(bytes: &[u8]) -> std::fs::File {

@@ -752,6 +752,10 @@ fn an_interrupted_feed_is_whole() {
     assert!(said.contains("interrupted at byte"), "{said}");
     let info = within(LIMIT, Command::new(trapline()).args(["info", "--format", "json", &recording])).code(0).out();
     let all = serde_json::from_str::<Value>(&info).unwrap()["insns"].as_u64().unwrap();
-    assert!(bytes.len() % 64 == 0 && (bytes.len() as u64) < all * 64, "{} bytes of {all} records", bytes.len());
+    assert!(
+        bytes.len().is_multiple_of(64) && (bytes.len() as u64) < all * 64,
+        "{} bytes of {all} records",
+        bytes.len()
+    );
     assert!(said.contains(&format!("{} instructions, {} bytes", bytes.len() / 64, bytes.len())), "{said}");
 }

@@ -89,6 +89,9 @@ fn evaluate(isa: Isa, text: &str, known: &HashMap<String, u64>) -> Option<(Strin
     Some((to, if bits == 32 { sum & 0xffff_ffff } else { sum }))
 }
 
+/// Registers that an instruction left, by name.
+type Left = Vec<(String, u64)>;
+
 /// Sums and moves of a real program's, with what came before: each must be as arithmetic has it.
 #[test]
 fn registers_obey_arithmetic() {
@@ -102,7 +105,7 @@ fn registers_obey_arithmetic() {
         // Instructions that are under a Thumb IT's condition, and so may do nothing.
         let (mut checked, mut conditional) = (0, 0);
         // The instruction before, and what it left.
-        let mut last: Option<(String, String, Vec<(String, u64)>)> = None;
+        let mut last: Option<(String, String, Left)> = None;
         for line in text.lines() {
             let e: Value = serde_json::from_str(line).unwrap();
             match e["ev"].as_str().unwrap() {
@@ -336,7 +339,9 @@ fn championship_traces_hold_together() {
                 }
                 Some((addr, size)) if r.class == 2 => {
                     let size = if size == 255 { 512 } else { 4 * u64::from(size) };
-                    (0..size).for_each(|k| drop(memory.remove(&(addr + k))));
+                    for at in addr..addr + size {
+                        memory.remove(&at);
+                    }
                 }
                 Some((addr, size)) if r.outputs.len() == 1 && r.outputs[0].0 != 65 && size <= 16 => {
                     for k in 0..u64::from(size) {
