@@ -270,6 +270,13 @@ fn long() -> Vec<u8> {
     file.0.lock().unwrap().clone()
 }
 
+/// The frames of its chunks.
+fn chunk_frames(bytes: &[u8]) -> Vec<recording::Frame> {
+    let mut frames = Frames::new(Cursor::new(bytes), Path::new("t")).unwrap();
+    let all = std::iter::from_fn(|| frames.next_frame().unwrap());
+    all.filter(|f| f.kind == recording::kind::PREDICTED).collect()
+}
+
 fn on_disk(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -309,13 +316,7 @@ fn windows_by_the_index() {
 fn chunks_outside_of_a_window_are_passed_over() {
     let bytes = long();
     let path = Path::new("t");
-    let mut frames = Frames::new(Cursor::new(&bytes), path).unwrap();
-    let mut chunks = Vec::new();
-    while let Some(f) = frames.next_frame().unwrap() {
-        if f.kind == recording::kind::PREDICTED {
-            chunks.push((f.offset + f.length - 1) as usize);
-        }
-    }
+    let chunks: Vec<usize> = chunk_frames(&bytes).iter().map(|f| (f.offset + f.length - 1) as usize).collect();
     // Of each stream instructions 18 to 20: chunks 12 and 13. The one before may have an instruction's first part. Those that a third divides have events.
     let met: Vec<usize> = (0..chunks.len())
         .filter(|i| {
@@ -345,13 +346,8 @@ fn chunks_outside_of_a_window_are_passed_over() {
 fn windows_in_time() {
     let bytes = long();
     let path = Path::new("t");
-    let mut frames = Frames::new(Cursor::new(&bytes), path).unwrap();
-    let mut times = Vec::new();
-    while let Some(f) = frames.next_frame().unwrap() {
-        if f.kind == recording::kind::PREDICTED {
-            times.push(u64::from_le_bytes(f.body[16..24].try_into().unwrap()));
-        }
-    }
+    let time = |f: &recording::Frame| u64::from_le_bytes(f.body[16..24].try_into().unwrap());
+    let times: Vec<u64> = chunk_frames(&bytes).iter().map(time).collect();
     for bytes in [&bytes[..], &bytes[..bytes.len() - 40]] {
         let time = times[6]..times[14];
         let shown = |time| {

@@ -147,7 +147,7 @@ fn number(reg: Reg) -> Option<u8> {
     match reg {
         Reg::STACK_POINTER => Some(STACK_POINTER),
         Reg::FLAGS => Some(FLAGS),
-        reg if reg.is_general() || (32..64).contains(&reg.number()) => Some(reg.number()),
+        reg if reg.is_general() || is_vector(reg.number()) => Some(reg.number()),
         _ => None,
     }
 }
@@ -156,8 +156,8 @@ fn is_vector(number: u8) -> bool {
     (32..64).contains(&number)
 }
 
-/// Operands of a load or store, from its encoding (Arm's architecture, "loads and stores").
-fn operands(w: u32) -> Operands {
+/// Operands of a load or store, from its encoding (Arm's architecture, "loads and stores"); it uses so many vector registers.
+fn operands(w: u32, vectors: u32) -> Operands {
     if w & 0x0a00_0000 != 0x0800_0000 {
         // Not of that group: cache maintenance, which names an address and stores nothing of a register.
         return Operands::default();
@@ -189,15 +189,7 @@ fn operands(w: u32) -> Operands {
         }
         // Structures of vectors
         0x0c | 0x0d => {
-            let single = bit(24);
-            let registers = match (single, w >> 12 & 15) {
-                (true, _) => ((w >> 13 & 1) << 1 | (w >> 21 & 1)) + 1,
-                (false, 0 | 2) => 4,
-                (false, 4 | 6) => 3,
-                (false, 8 | 10) => 2,
-                (false, _) => 1,
-            };
-            of.stored.extend((0..registers).map(|k| data(t + k)));
+            of.stored.extend((0..vectors).map(|k| data(t + k)));
             // Its step is a register.
             of.offset = (bit(23) && m & 31 != 31).then(|| general(m));
         }
@@ -241,13 +233,14 @@ impl Feed for Championship<'_> {
                 let w = bytes.try_into().map_or(0, u32::from_le_bytes);
                 let effects = target.and_then(|t| effects(t, block.flags, bytes)).unwrap_or_default();
                 let registers = effects.registers.unwrap_or_default();
-                let (mut uses, mut dropped) = (SmallVec::new(), 0);
+                let (mut uses, mut dropped) = (SmallVec::<[u8; 8]>::new(), 0);
                 for reg in registers.uses.iter() {
                     match number(reg) {
                         Some(n) => uses.push(n),
                         None => dropped += 1,
                     }
                 }
+                let vectors = uses.iter().filter(|n| is_vector(**n)).count() as u32;
                 let defines: SmallVec<[Reg; 4]> =
                     registers.defines.iter().filter(|reg| number(*reg).is_some()).collect();
                 let branch = branch_at(target, block, i);
@@ -263,7 +256,7 @@ impl Feed for Championship<'_> {
                     dropped: dropped + (registers.defines.len() - defines.len()) as u8,
                     uses,
                     defines,
-                    operands: operands(w),
+                    operands: operands(w, vectors),
                     calls_kernel: effects.kinds.intersects(Kinds::SYSCALL),
                 }
             })
@@ -296,7 +289,7 @@ impl Feed for Championship<'_> {
             Class::IndirectCall => [class::INDIRECT, class::INDIRECT_CALL][usize::from(cbp)],
             Class::Return => [class::INDIRECT, class::RETURN][usize::from(cbp)],
         };
-        let is_branch = class >= class::CONDITIONAL && !matches!(class, class::FLOAT | class::SLOW);
+        let is_branch = !matches!(s.branch, Class::Other | Class::Unknown);
         if is_branch && taken.is_none() {
             totals.open += 1;
             return Ok(());

@@ -13,7 +13,7 @@ pub const SIGRETURN: i64 = -513;
 /// Which register each set of a stream is; sets of several are none of these.
 pub struct Sets {
     names: HashMap<String, Reg>,
-    numbers: HashMap<u64, Reg>,
+    numbers: HashMap<Reg, u64>,
 }
 
 impl Sets {
@@ -32,7 +32,7 @@ impl Sets {
         if let Event::RegSet { set, registers } = event {
             let name = String::from_utf8_lossy(registers);
             let reg = name.split_once(':').and_then(|(name, _)| self.names.get(name));
-            reg.map(|reg| self.numbers.insert(*set, *reg));
+            reg.map(|reg| self.numbers.insert(*reg, *set));
         }
     }
 
@@ -53,6 +53,7 @@ impl Sets {
 
     /// The value of `reg` after `insn`, if it is known.
     pub fn value(&self, insn: &Insn<'_>, reg: Reg) -> Option<u128> {
-        insn.defined.iter().find(|d| self.numbers.get(&d.set) == Some(&reg)).map(|d| d.value)
+        let set = self.numbers.get(&reg)?;
+        insn.defined.iter().find(|d| d.set == *set).map(|d| d.value)
     }
 }

@@ -21,7 +21,7 @@ mod symbols;
 mod trace;
 
 pub use guests::{GUESTS, Guest, How, Isa, build_all, guest, guest_linked};
-pub use process::{Ended, Finished, finish, within};
+pub use process::{Ended, Finished, finish, unpack, within};
 pub use setup::{cache, checkout, cross_compilers, missing_compilers, python, qemu, scratch, system_qemu, trapline};
 pub use symbols::Symbols;
 pub use trace::{Counts, Event, Run, Trace, What, connect, same};

@@ -1,6 +1,7 @@
 //! Child processes with a deadline.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,4 +125,12 @@ pub fn within(limit: Duration, command: &mut Command) -> Finished {
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?} cannot be started: {e}"));
     finish(child, b"", limit)
+}
+
+/// What is in a `.gz` file, by the tool that everybody has.
+///
+/// # Panics
+/// If it is none.
+pub fn unpack(path: &Path) -> Vec<u8> {
+    within(Duration::from_secs(600), Command::new("gzip").arg("-dc").arg(path)).code(0).stdout
 }

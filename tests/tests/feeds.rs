@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use trapline_tests::drmemtrace::drmemtrace;
-use trapline_tests::{Guest, Isa, guest, python, qemu, scratch, trapline, within};
+use trapline_tests::{Guest, Isa, guest, python, qemu, scratch, trapline, unpack, within};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -135,10 +135,6 @@ fn champsim_infers_the_branches_that_there_are() {
         assert_eq!(count["stores"], stores.iter().sum::<u64>() + dropped("stores"), "{isa:?}");
         assert_eq!(dropped("registers_unknown"), 0, "{isa:?}");
     }
-}
-
-fn unpack(path: &Path) -> Vec<u8> {
-    within(LIMIT, Command::new("gzip").arg("-dc").arg(path)).code(0).stdout
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use trapline_tests::{Guest, Isa, Symbols, guest, qemu, scratch, trapline, within};
+use trapline_tests::{Guest, Isa, Symbols, guest, qemu, scratch, trapline, unpack, within};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -226,8 +226,7 @@ fn championship(bytes: &[u8], cbp: bool) -> Vec<Record> {
 
 fn feed(g: &Guest, kind: &str, path: &Path, more: &[&str]) -> (Value, Vec<u8>) {
     let told = run(g, &[&["--feed", kind, "-o", path.to_str().unwrap()], more].concat());
-    let bytes = within(LIMIT, Command::new("gzip").arg("-dc").arg(path)).code(0).stdout;
-    (told, bytes)
+    (told, unpack(path))
 }
 
 /// A program of thirteen instructions; what the traces hold is worked out from its source.

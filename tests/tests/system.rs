@@ -750,6 +750,16 @@ impl Linux {
         (said.out(), std::fs::read_to_string(out).unwrap())
     }
 
+    /// Boots it with every step checked; what the guest prints, and what the check counted.
+    fn checked(&self, qemu_args: &[&str]) -> (String, Value) {
+        let check = ["--analyzer", "trace", "--consume", "check", "--format", "json"];
+        let (out, found) = self.boot_with(&check, qemu_args);
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["violations"], 0, "{found}");
+        assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
+        (out, found)
+    }
+
     /// QEMU's arguments.
     fn args(&self) -> Vec<String> {
         let fixed = format!("{}-m 512 -nodefaults -display none -serial stdio -no-reboot", self.machine);
@@ -786,10 +796,7 @@ fn debians_kernel_boots_to_a_shell() {
          busybox awk '/^pgfault/ {print $1, $2}' /proc/vmstat\n",
     );
     // Two processors, each with a thread of its own.
-    let check = ["--analyzer", "trace", "--consume", "check", "--format", "json"];
-    let (out, found) = linux.boot_with(&check, &["-smp", "2", "-accel", "tcg,thread=multi"]);
-    let found: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(found["violations"], 0, "{found}");
+    let (out, found) = linux.checked(&["-smp", "2", "-accel", "tcg,thread=multi"]);
     assert_eq!(found["streams"], 2, "{found}");
     assert!(found["insns"].as_u64().unwrap() > 500_000_000, "{found}");
     assert!(printed(&out, "ticks") > 100, "{out}");
@@ -953,9 +960,7 @@ fn a_disk_works_under_tracing() {
     let digest = within(LIMIT, Command::new("sha256sum").arg(&disk)).code(0).out();
     let drive = format!("file={},if=none,id=d,format=raw", disk.display());
     let args = ["-drive", &drive, "-device", "nvme,drive=d,serial=1"];
-    let (out, found) = linux.boot_with(&["--analyzer", "trace", "--consume", "check", "--format", "json"], &args);
-    let found: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(found["violations"], 0, "{found}");
+    let (out, _) = linux.checked(&args);
     assert!(out.contains(digest.split(' ').next().unwrap()), "{digest}: {out}");
     let after = std::fs::read(&disk).unwrap();
     let (text, at) = (b"written by the guest\n", 100 * 512);
@@ -973,10 +978,7 @@ fn debians_kernel_for_riscv64_boots_to_a_shell() {
         "busybox sh -c 'i=0; while [ $i -lt 20 ]; do i=$((i+1)); busybox true; done'\n\
          busybox awk '/riscv-timer/ {print \"ticks\", $2} ' /proc/interrupts\n",
     );
-    let (out, found) = linux.boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
-    let found: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(found["violations"], 0, "{found}");
-    assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
+    let (out, _) = linux.checked(&[]);
     assert!(printed(&out, "ticks") > 50, "{out}");
 }
 
@@ -990,9 +992,6 @@ fn debians_kernel_for_arm64_boots_to_a_shell() {
         "busybox sh -c 'i=0; while [ $i -lt 100 ]; do i=$((i+1)); busybox true; done'\n\
          busybox awk '/arch_timer/ {print \"ticks\", $2} ' /proc/interrupts\n",
     );
-    let (out, found) = linux.boot(&["--analyzer", "trace", "--consume", "check", "--format", "json"]);
-    let found: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(found["violations"], 0, "{found}");
-    assert!(found["insns"].as_u64().unwrap() > 100_000_000, "{found}");
+    let (out, _) = linux.checked(&[]);
     assert!(printed(&out, "ticks") > 50, "{out}");
 }
