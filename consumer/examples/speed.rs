@@ -72,15 +72,15 @@ fn main() {
             }
             sum
         });
-        let mut tally = Tally::default();
+        let mut tally = Tally::<()>::default();
         rate("tally of blocks", insns, "insns", &mut || {
             tally.start(&table);
             let mut items = chunk.items();
             loop {
-                tally.add_plain(&mut items, usize::MAX, |_| {});
+                tally.add_plain(&mut items, |()| {});
                 match items.next() {
                     None => break,
-                    Some(Ok(Item::Block(block))) => tally.add(&block),
+                    Some(Ok(Item::Block(block))) => tally.add(&block, |_| ()),
                     Some(other) => drop(whole(other)),
                 }
             }

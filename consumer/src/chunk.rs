@@ -264,26 +264,15 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Goes over blocks like those of [`Items::next_plain`] as long as they come, and hands their heads to `each`; where that says
-    /// no, the walk ends before that block. Nothing but words and heads is looked at.
+    /// The words, and where the next record stands, if no block goes on there: for walks that look at blocks' words alone.
     #[inline(always)]
-    pub fn plain_heads(&mut self, mut each: impl FnMut(Head) -> bool) {
-        if self.cont.is_some() {
-            return;
-        }
-        // Copies, which the compiler keeps in registers.
-        let (words, heads, mut at) = (self.words, self.heads, self.at);
-        if let Some(mut word) = words.get(at) {
-            // A word whose upper half is not 0 lies beyond all heads; 0 is not a known one.
-            while let Some(head) = heads.plain(word) {
-                let next = at + 1 + head.slot_words_predicted();
-                let Some(after) = words.get(next) else { break };
-                if after as u32 == 0 || !each(head) {
-                    break;
-                }
-                (at, word) = (next, after);
-            }
-        }
+    pub(crate) fn between_blocks(&self) -> Option<(Words<'a>, usize)> {
+        self.cont.is_none().then_some((self.words, self.at))
+    }
+
+    /// Such a walk ends before word `at`, where a record stands.
+    #[inline(always)]
+    pub(crate) fn go_to(&mut self, at: usize) {
         self.at = at;
     }
 

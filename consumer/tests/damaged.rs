@@ -49,15 +49,15 @@ fn read(table: &Arc<Table>, words: &[u64]) -> (usize, bool) {
 }
 
 fn tally(chunk: &Chunk<'_>, table: &Table) -> (Sums, bool) {
-    let mut tally = Tally::default();
+    let mut tally = Tally::<()>::default();
     let mut failed = false;
     tally.start(table);
     let mut items = chunk.items();
     loop {
-        tally.add_plain(&mut items, usize::MAX, |_| {});
+        tally.add_plain(&mut items, |()| {});
         match items.next() {
             None => break,
-            Some(Ok(Item::Block(block))) => tally.add(&block),
+            Some(Ok(Item::Block(block))) => tally.add(&block, |_| ()),
             Some(Ok(Item::Event(_))) => {}
             Some(Err(_)) => failed = true,
         }

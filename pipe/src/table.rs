@@ -203,6 +203,24 @@ fn opaque(n: usize) -> usize {
     n
 }
 
+/// The same number; small ones come out of branches, which the processor predicts.
+///
+/// A walk must know a record's length before it can read the next one: two dependent loads a block, about 13 cycles. Predicted,
+/// the loads of many blocks overlap. What a guest repeats is predicted well here, and where it is not, the guest itself
+/// mispredicted just so. `consumer/examples/speed.rs` measures it.
+#[inline(always)]
+pub fn predicted(n: u32) -> usize {
+    match n {
+        0 => opaque(0),
+        1 => opaque(1),
+        2 => opaque(2),
+        3 => opaque(3),
+        4 => opaque(4),
+        5 => opaque(5),
+        n => n as usize,
+    }
+}
+
 const HEAD_CHECK_SHIFT: u32 = 52;
 const HEAD_VALID: u64 = 4;
 
@@ -225,21 +243,10 @@ impl Head {
     pub fn slot_words(self) -> usize {
         (self.0 & 0xffff) as usize
     }
-    /// The same number, for walking: short blocks come out of branches, which the processor predicts.
-    ///
-    /// A walk must know a record's length before it can read the next one: two dependent loads a block, about 13 cycles. Predicted,
-    /// the loads of many blocks overlap. What a guest repeats is predicted well here, and where it is not, the guest itself
-    /// mispredicted just so. `consumer/examples/speed.rs` measures it.
+    /// The same number, for walking: see [`predicted`].
     #[inline(always)]
     pub fn slot_words_predicted(self) -> usize {
-        match self.slot_words() {
-            0 => opaque(0),
-            1 => opaque(1),
-            2 => opaque(2),
-            3 => opaque(3),
-            4 => opaque(4),
-            n => n,
-        }
+        predicted((self.0 & 0xffff) as u32)
     }
     /// Number of instructions, 1..=512.
     #[inline]

@@ -9,7 +9,7 @@
 use comfy_table::{CellAlignment, Table as TextTable, presets};
 use consumer::{
     Analysis, BlockExec, BlockInfo, By, Chunk, Consumer, Error, Format, Item, Options, Pool, Process, RegionChange,
-    Regions, Source, Stream, Summary, Sums, Table, Tally, run,
+    Regions, Source, Stream, Summary, Sums, Tally, run,
 };
 use decode::{Class, Target};
 use serde::Serialize;
@@ -58,41 +58,22 @@ impl Totals {
 const NONE: u64 = u64::MAX;
 
 /// What branches need of a block, by its number.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Flow {
     pc: u64,
     /// Where its last branch goes on if it is conditional and not taken, else [`NONE`].
     fall_through: u64,
 }
 
-/// Flow of the blocks of one table.
-#[derive(Default)]
-struct Flows {
-    table: Option<(u64, Option<Target>)>,
-    known: Vec<Flow>,
+impl Default for Flow {
+    fn default() -> Self {
+        Flow { pc: NONE, fall_through: NONE }
+    }
 }
 
-impl Flows {
-    fn start(&mut self, table: &Table) {
-        if self.table.map(|t| t.0) != Some(table.serial()) {
-            self.known.clear();
-            self.table = Some((table.serial(), Target::named(&table.info().target)));
-        }
-    }
-
-    /// The flow of a block after `reach`.
-    fn of(&self, block: &BlockExec<'_>) -> Flow {
-        let unknown = Flow { pc: NONE, fall_through: NONE };
-        self.known.get(block.number() as usize).copied().unwrap_or(unknown)
-    }
-
-    /// Makes all blocks known that the table has seen.
-    fn reach(&mut self, table: &Table) {
-        let target = self.table.and_then(|t| t.1);
-        while let Some(info) = table.numbered(self.known.len() as u32) {
-            let branch = conditional(target, info);
-            self.known.push(Flow { pc: info.pc, fall_through: branch.map_or(NONE, |b| b.fall_through) });
-        }
+impl Flow {
+    fn of(target: Option<Target>, info: &BlockInfo) -> Flow {
+        Flow { pc: info.pc, fall_through: conditional(target, info).map_or(NONE, |b| b.fall_through) }
     }
 }
 
@@ -100,12 +81,6 @@ impl Flows {
 fn conditional(target: Option<Target>, info: &BlockInfo) -> Option<decode::Branch> {
     let insns = info.insns.iter().enumerate().map(|(i, insn)| (insn.pc, info.bytes(i)));
     decode::block_branch(target?, info.flags, insns).filter(|b| b.class == Class::CondBranch)
-}
-
-#[derive(Default)]
-struct Scratch {
-    tally: Tally,
-    flows: Flows,
 }
 
 /// What a part of a stream adds up to.
@@ -122,7 +97,7 @@ struct Batch {
 #[derive(Default)]
 struct Counter {
     by: Option<By>,
-    scratch: Pool<Scratch>,
+    scratch: Pool<Tally<Flow>>,
 }
 
 /// Follows conditional branches to where they go.
@@ -162,7 +137,8 @@ impl Branches {
             self.first_pc.get_or_insert(flow.pc);
             self.arrive(flow.pc);
         }
-        self.waiting = if block.is_plain() { flow.fall_through } else { waits(target, block) };
+        let whole = block.ran_to_end() && !block.is_resumed();
+        self.waiting = if whole { flow.fall_through } else { waits(target, block) };
     }
 }
 
@@ -171,13 +147,10 @@ impl Consumer for Counter {
     type State = State;
 
     fn map(&self, chunk: &Chunk<'_>) -> Result<Batch, Error> {
-        self.scratch.with(|scratch| {
-            let Scratch { tally, flows } = scratch;
+        self.scratch.with(|tally| {
             let table = chunk.table();
             tally.start(table);
-            flows.start(table);
-            flows.reach(table);
-            let target = flows.table.and_then(|t| t.1);
+            let target = Target::named(&table.info().target);
             let mut b = Branches::default();
             let mut items = chunk.items();
             let mut segments = Vec::new();
@@ -186,13 +159,9 @@ impl Consumer for Counter {
                 // The first one tells where the branch before this part went.
                 if b.first_pc.is_some() {
                     let mut fast = b;
-                    let known = &flows.known[..];
-                    tally.add_plain(&mut items, known.len(), |number| {
-                        // Always there: that is the limit.
-                        if let Some(flow) = known.get(number as usize) {
-                            fast.arrive(flow.pc);
-                            fast.waiting = flow.fall_through;
-                        }
+                    tally.add_plain(&mut items, |flow| {
+                        fast.arrive(flow.pc);
+                        fast.waiting = flow.fall_through;
                     });
                     b = fast;
                 }
@@ -200,9 +169,8 @@ impl Consumer for Counter {
                     None => break Ok(()),
                     Some(Err(e)) => break Err(e),
                     Some(Ok(Item::Block(block))) => {
-                        flows.reach(table);
-                        tally.add(&block);
-                        b.block(&block, flows.of(&block), target);
+                        let flow = tally.add(&block, |info| Flow::of(target, info));
+                        b.block(&block, flow, target);
                     }
                     Some(Ok(Item::Event(event))) => {
                         if let Some(from) = event.came_at() {

@@ -116,22 +116,18 @@ impl Consumer for Counter {
             tally.start(table);
             let ran = |tally: &mut Tally, steps: &mut Vec<Step>| {
                 let mut blocks = Vec::new();
-                tally.finish(table, |number, sums| {
-                    if let Some(info) = table.numbered(number) {
-                        blocks.push((info.pc, sums.into()));
-                    }
-                });
+                tally.finish(table, |info, sums| blocks.push((info.pc, sums.into())));
                 if !blocks.is_empty() {
                     steps.push(Step::Ran(blocks));
                 }
             };
             let mut items = chunk.items();
             let walked = loop {
-                tally.add_plain(&mut items, usize::MAX, |_| {});
+                tally.add_plain(&mut items, |()| {});
                 match items.next() {
                     None => break Ok(()),
                     Some(Err(e)) => break Err(e),
-                    Some(Ok(Item::Block(block))) => tally.add(&block),
+                    Some(Ok(Item::Block(block))) => tally.add(&block, |_| ()),
                     Some(Ok(Item::Event(
                         event @ (Event::Mmap { .. } | Event::Munmap { .. } | Event::Image { .. }),
                     ))) => {

@@ -238,8 +238,9 @@ impl Packer {
         // Instructions are counted on the way, but for what is not worth it.
         let (mut insns, mut intricate, mut events) = (0, false, false);
         let tally = &mut self.tally;
+        tally.start(table);
         self.predictor.pack(table, words, &mut self.bytes, |word, head| match head {
-            Some(head) if word >> 32 == 0 => tally.add_number(head.number()),
+            Some(_) if word >> 32 == 0 => tally.add_whole(table, word as u32),
             Some(_) => {
                 let executed = (word >> EXECUTED_SHIFT & EXECUTED_MASK) as usize;
                 let of = table.known(word as u32).map_or(&[][..], |info| &info.insns);
