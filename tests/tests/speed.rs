@@ -92,6 +92,6 @@ fn reading_a_block_costs_a_few_instructions() {
         ((all as f64 - some as f64) / blocks, (all_read as f64 - some_read as f64) / blocks)
     };
     println!("{counting:.1} instructions to count a block with an access, {reading:.1} to unpack it");
-    assert!(counting > 5.0 && counting <= 60.0, "{counting}");
+    assert!(counting > 5.0 && counting <= 49.0, "{counting}");
     assert!(reading > 5.0 && reading <= 110.0, "{reading}");
 }
