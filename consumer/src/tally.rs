@@ -1,7 +1,8 @@
 //! Counting by blocks: what a chunk adds up to, at one addition per executed block.
 //!
 //! Rule: a block that ran plainly adds one to its count, and its sums are worked out once per chunk; every other one is added
-//! up by its instructions and accesses. What the walk needs of a block stands in one place of an array of the tally's own. `TRAPLINE_TALLY=plain` turns the short cut off, so that the two can be compared.
+//! up by its instructions and accesses. What the walk needs of a block stands in one place of an array of the tally's own.
+//! `TRAPLINE_TALLY=plain` turns the short cut off, so that the two can be compared.
 
 use crate::exec::Access;
 use crate::{BlockExec, BlockInfo, Items, Table, Totals};
@@ -74,7 +75,7 @@ impl AddAssign for Sums {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Entry<X> {
-    /// The block's word, which is its id; 0 if there is no block.
+    /// The block's word, which is its id, with [`NEVER_PLAIN`] if it is never to be met as plain; 0 if there is no block.
     word: u64,
     /// Plain executions in this chunk.
     count: u32,
@@ -168,12 +169,12 @@ impl<X: Copy + Default> Tally<X> {
             self.others.push((info.id, block.sums()));
             return of(info);
         }
-        let plain = block.is_plain() && !block.has_optional() && !self.slow;
+        let never = self.slow || block.has_optional();
+        let plain = block.is_plain() && !never;
         if !plain {
             self.others.push((info.id, block.sums()));
         }
-        let mark = if self.slow || block.has_optional() { NEVER_PLAIN } else { 0 };
-        let entry = self.entry(info, mark, of);
+        let entry = self.entry(info, if never { NEVER_PLAIN } else { 0 }, of);
         let kept = entry.of;
         if plain && entry.one_more() {
             self.touched.push(info.id);

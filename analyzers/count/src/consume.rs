@@ -57,7 +57,7 @@ impl Totals {
 /// No conditional branch waits for its outcome. (No instruction begins at the last address.)
 const NONE: u64 = u64::MAX;
 
-/// What branches need of a block, by its number.
+/// What branches need of a block.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     pc: u64,
